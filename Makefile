@@ -44,7 +44,7 @@ $(VENV)/made:
 	@echo '[1/3] a Python environment in $(VENV)/'
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none. Name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed; $(PYTHON) is older or cannot be run. Name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
-	@'$(PYTHON)' -m venv $(VENV) || { echo 'This Python has no venv module; on Debian and Ubuntu it is in the package python3.11-venv.' >&2; exit 1; }
+	@'$(PYTHON)' -m venv $(VENV) || { echo 'This Python has no venv module; on Debian and Ubuntu it is in the package python3-venv.' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/required: $(VENV)/made requirements.txt constraints.txt

@@ -18,7 +18,7 @@ from gantt import plugin_loader
 from gantt.core.messages import base
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.records.decision import Decision
 from gantt.core.resources.host import HostChange, HostFacts, HostRow
 from gantt.core.table.host_table import HostTable
@@ -126,7 +126,7 @@ class Side:
             self.together += len(where) - len(set(where))
             self.racks.append(len({*map(rack_of, where)}))
             for pick in self.groups.pop(group):
-                undo(self.table, *pick)
+                undo_decision(self.table, *pick)
         return spent
 
     def audit(self) -> int:

@@ -216,7 +216,7 @@ class Browser:
         :raises RuntimeError: it is not within ``seconds``
         """
         end = time.monotonic() + seconds
-        expression_of_node = f'((found) => found instanceof Node || found)({expression})'
+        expression_of_node = f'((value) => value instanceof Node || value)({expression})'
         while not (value := self.run(expression_of_node)):
             if time.monotonic() > end:
                 raise RuntimeError(f'not within {seconds:.0f} s: {expression}')

@@ -29,7 +29,7 @@ from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 
 #: Ample room: no request of a bench is refused for the lack of it.
 AMPLE = {

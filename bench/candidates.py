@@ -38,7 +38,7 @@ from bench.placement_clouds import (
     fill_ours,
     fill_theirs,
 )
-from gantt.http.placement.dispatch import MOUNT
+from gantt.placement_api.http.dispatch import MOUNT_PATH
 from tests.placement import ours, real
 
 SHAPES = 64
@@ -169,7 +169,7 @@ def both(
         fill_theirs(theirs, cloud)
         testbed.start('api', 'gantt-api')
         testbed.wait_for('api', 'is ready')
-        sides = Sides(cloud, f'http://127.0.0.1:{port}{MOUNT}', urls['legacy'])
+        sides = Sides(cloud, f'http://127.0.0.1:{port}{MOUNT_PATH}', urls['legacy'])
         stack.callback(sides.close)
         yield sides
 

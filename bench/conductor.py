@@ -19,7 +19,7 @@ from oslo_config import cfg
 import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging comes)
 from gantt import client, exceptions
 from gantt import conf as options
-from gantt.client.compute import topic_of
+from gantt.client.hosts import topic_of
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 
 

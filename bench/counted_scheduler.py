@@ -68,8 +68,8 @@ def sizes() -> Sizes:
     return {name: (counts[name], taken[name]) for name in counts}
 
 
-def _is_plain(one: object) -> bool:
-    return type(one) in PLAIN or type(one).__module__ == 'numpy'
+def _is_plain(value: object) -> bool:
+    return type(value) in PLAIN or type(value).__module__ == 'numpy'
 
 
 def _name(kind: type) -> str:
@@ -77,13 +77,13 @@ def _name(kind: type) -> str:
     return f'{home}{kind.__qualname__}'
 
 
-def _held(one: object) -> list[Any]:
-    if type(one) is np.ndarray:
-        return [] if one.base is None else [one.base]
-    held = gc.get_referents(one)
+def _held(holder: object) -> list[Any]:
+    if type(holder) is np.ndarray:
+        return [] if holder.base is None else [holder.base]
+    held = gc.get_referents(holder)
     # The holder of a struct that the collector need not track is not reported.
-    if not held and issubclass(type(one), msgspec.Struct):
-        held = [getattr(one, field, None) for field in one.__struct_fields__]
+    if not held and issubclass(type(holder), msgspec.Struct):
+        held = [getattr(holder, field, None) for field in holder.__struct_fields__]
     return held
 
 

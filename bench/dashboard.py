@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How soon the dashboard shows every host, in a headless Chromium.
+"""Delay until the dashboard shows every host, in a headless Chromium.
 
 A real ``gantt-api`` on PostgreSQL; each time the page is opened with an empty cache.
 The value is the median time from the navigation to the frame that has the heat map

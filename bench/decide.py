@@ -26,7 +26,7 @@ from gantt.core.messages.request import (
     SelectDestinations,
 )
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.records.decision import Decision
 from gantt.core.resources.host import Aggregate, HostChange, HostFacts, HostRow, Placed
 from gantt.core.table.host_table import HostTable
@@ -256,7 +256,7 @@ class Both:
         if self.every:
             used = self.every.used(used, self.rng)
         row = self.rows[i] = msgspec.structs.replace(row, used=used, version=row.version + 1)
-        guests = list(self.table.placed.on(row.id).values())
+        guests = list(self.table.placed.on_provider(row.id).values())
         self.table.apply(HostChange(provider_id=row.id, row=row, placed=guests))
         self.bare.free[:, i] = [cap - used[name] for name, cap in CAPS.items()]
 
@@ -274,7 +274,7 @@ class Both:
         spent = time.perf_counter() - started
         self.standing.append((decision, request))
         if len(self.standing) > STANDING:
-            undo(self.table, *self.standing.pop(0))
+            undo_decision(self.table, *self.standing.pop(0))
         if count:
             self._count(decision)
         return spent
@@ -359,7 +359,7 @@ def run(args: argparse.Namespace) -> Result:
             'filters_without_work': idle,
             'survivors_median': statistics.median(both.survivors),
             'outcomes': both.outcomes,
-            'weighers': both.pipeline.weigher_names,
+            'weighers': [weigher.name for weigher in both.pipeline.weighers],
             'build_seconds': round(both.build_seconds, 2),
             **conditions.here(),
         },

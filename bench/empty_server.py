@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock oslo.messaging server with one method that does nothing: the yardstick of RPC.
+"""A stock oslo.messaging server whose methods do nothing: the yardstick of RPC and of reports.
 
 Run as a process of its own: ``python -m bench.empty_server --config-file FILE``.
 """
 
 import argparse
 import signal
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -13,10 +14,13 @@ from typing import Any
 from oslo_config import cfg
 
 import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging comes)
+from bench.rig import Rig
 
 import oslo_messaging as om  # isort: skip
 
+NAME = 'empty'
 TOPIC, EXCHANGE = 'bench-empty', 'bench'
+TARGET = om.Target(exchange=EXCHANGE, topic=TOPIC, version='1.0')
 
 
 class Empty:
@@ -26,6 +30,21 @@ class Empty:
 
     def nothing(self, context: Any) -> None:
         """Return nothing: the smallest possible call."""
+
+    def update_resource_stats(self, context: Any, name: str, stats: dict[str, object]) -> None:
+        """Take a report, and do nothing with it."""
+
+
+def start(made: Rig) -> None:
+    """Start it as a process of a rig."""
+    with (made.folder / f'{NAME}.log').open('ab') as log:
+        made.processes[NAME] = subprocess.Popen(
+            [sys.executable, '-m', 'bench.empty_server', '--config-file', str(made.config)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    made.wait_for(NAME, 'is ready')
 
 
 def main() -> int:

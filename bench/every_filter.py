@@ -95,11 +95,11 @@ class Every:
         self.filters = installed if self.all else list(NOVAS)
         self.idle = IDLE
 
-    def hosts(self, found: list[HostChange], rng: np.random.Generator) -> list[HostChange]:
+    def hosts(self, changes: list[HostChange], rng: np.random.Generator) -> list[HostChange]:
         """Return the same hosts with the facts that the filters evaluate."""
         kinds = platforms()
-        which = rng.choice(len(kinds), len(found), p=(0.8, 0.1, 0.05, 0.05))
-        return [self._host(i, change, kinds[which[i]], rng) for i, change in enumerate(found)]
+        which = rng.choice(len(kinds), len(changes), p=(0.8, 0.1, 0.05, 0.05))
+        return [self._host(i, change, kinds[which[i]], rng) for i, change in enumerate(changes)]
 
     def _host(
         self, i: int, change: HostChange, kind: Hypervisor, rng: np.random.Generator
@@ -153,18 +153,18 @@ class Every:
         }
         return used | exact
 
-    def aggregates(self, found: list[Aggregate]) -> list[Aggregate]:
+    def aggregates(self, plain: list[Aggregate]) -> list[Aggregate]:
         """Return the same aggregates with metadata."""
         return [
             msgspec.structs.replace(aggregate, metadata=METADATA.get(i, {}))
-            for i, aggregate in enumerate(found)
+            for i, aggregate in enumerate(plain)
         ]
 
-    def requests(self, found: list[SelectDestinations]) -> list[SelectDestinations]:
+    def requests(self, plain: list[SelectDestinations]) -> list[SelectDestinations]:
         """Return the same requests, which also have the fields that the filters evaluate."""
         return [
             msgspec.structs.replace(request, spec=self._spec(number, request.spec))
-            for number, request in enumerate(found)
+            for number, request in enumerate(plain)
         ]
 
     def _spec(self, number: int, spec: RequestSpec) -> RequestSpec:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``gantt explain``, ``gantt what-if`` and ``gantt replay`` take, as commands.
+"""Duration of ``gantt explain``, ``gantt what-if`` and ``gantt replay``, as commands.
 
 Every command is a process of its own, from its start to its exit, against a real
 ``gantt-api`` beside a real scheduler.  The value is the slower of the medians of
@@ -24,7 +24,7 @@ from bench.rig import Rig, rig
 from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import HostReport, RegisterHost
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 
 #: Requests: flavors that fit, and one that no host has room for.
 FITS = ('--resource', 'VCPU=4', '--resource', 'MEMORY_MB=8192')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to play many hosts: one ``gantt-compute --fake N``, as an operator starts it.
+"""Cost of many simulated hosts: one ``gantt-compute --fake N``, as an operator starts it.
 
 Every host reports once a minute to a ``gantt-scheduler`` on RabbitMQ and
 PostgreSQL, while guests are placed, built and deleted at a steady rate.  The
@@ -28,15 +28,23 @@ from typing import Any
 import msgspec
 
 from bench import Result, conditions
-from bench.reports import KEEPS_UP, _database, _fresh, _stock, _tell, _transport, _until
+from bench.reports import (
+    KEEPS_UP,
+    connected_transport,
+    database_settings,
+    note,
+    reported_in_time,
+    stock,
+    wait_until,
+)
 from bench.rig import Rig, rig
 from gantt import client, exceptions
 from gantt.client.calls import ServerCaller
-from gantt.client.compute import topic_of
+from gantt.client.hosts import topic_of
 from gantt.core.messages.build import Delete
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Selection
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 
 NAME = 'farm'
 TAKES = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
@@ -56,30 +64,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Start the hosts, fill them, measure in turn with the yardstick."""
-    with rig({'scheduler': {'report_seconds': args.period}}) as testbed, _stock(testbed):
+    with rig({'scheduler': {'report_seconds': args.period}}) as testbed, stock(testbed):
         testbed.start('scheduler', 'gantt-scheduler')
         testbed.wait_for('scheduler', 'is ready')
         began = time.monotonic()
         testbed.start(NAME, 'gantt-compute', '--fake', str(args.hosts), '--name', NAME)
         testbed.wait_for(NAME, 'is ready')
-        carrier = _transport(testbed)
+        carrier = connected_transport(testbed)
         conductor = Conductor(carrier)
         farm = ServerCaller(carrier, topic_of(NAME))
-        _until(lambda: _status(farm)['reporting'] == args.hosts, 600, 'every host has reported')
+        wait_until(lambda: _status(farm)['reporting'] == args.hosts, 600, 'every host has reported')
         life = {
             'seconds_to_life': round(time.monotonic() - began, 1),
             'share_until_then': round(testbed.cpu_seconds(NAME) / (time.monotonic() - began), 3),
         }
-        _tell(f'{args.hosts} hosts registered and reported: {life}')
+        note(f'{args.hosts} hosts registered and reported: {life}')
         conductor.fill(args.guests)
-        _tell(f'{args.guests} guests run: {dict(conductor.outcomes)}')
+        note(f'{args.guests} guests run: {dict(conductor.outcomes)}')
         # The first period is where hosts that came together are spread.
         conductor.steady(args.rate, args.period)
         measured = [_measure(testbed, farm, conductor, args) for _ in range(args.repeats)]
         store = stores_for_url(testbed.database)
-        fresh = _fresh(store, args.period)
+        fresh = reported_in_time(store, args.period)
         broken = sum(len(lines) for lines in store.claims.audit().values())
-        database = _database(store)
+        database = database_settings(store)
         store.database.close()
         carrier.cleanup()
         shares = [m['share'] for m in measured]
@@ -213,7 +221,7 @@ def _measure(
         'late_seconds': after['late_seconds'],
         'failures': after['failures'] - before['failures'],
     }
-    _tell(str(measured))
+    note(str(measured))
     return measured
 
 

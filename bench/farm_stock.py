@@ -17,7 +17,7 @@ import time
 import oslo_messaging as om
 from oslo_config import cfg
 
-from bench import reports_stock
+from bench import empty_server
 
 
 def main() -> int:
@@ -26,9 +26,7 @@ def main() -> int:
     body = json.load(sys.stdin)
     cfg.CONF([], project='bench')
     transport = om.get_rpc_transport(cfg.CONF, url=url)
-    caller = om.get_rpc_client(
-        transport, om.Target(exchange=reports_stock.EXCHANGE, topic=reports_stock.TOPIC)
-    )
+    caller = om.get_rpc_client(transport, empty_server.TARGET)
     caller.call({}, 'update_resource_stats', name='warm', stats={})
     rates = ((caller.cast, casts), (caller.call, calls))
     sent = {caller.cast: 0, caller.call: 0}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How straight the two flows run through the code: calls, files, and changes of file.
+"""Course of the two flows through the code: calls, files, and changes of file.
 
 One request of one member, from ``submit`` to ``send``, and one report, from its queue to the
-host table; four hosts, the default filters and weighers, SQLite, everything warm.  Counted
-by ``sys.setprofile``; files of plug-ins (with a filter or weigher in them) are left out.
+host table; four hosts, the default filters and weighers, SQLite or PostgreSQL, everything warm.
+Counted by ``sys.setprofile``; files of plug-ins (with a filter or weigher in them) are left out.
 The yardstick is the report.
 """
 
@@ -22,6 +22,8 @@ import msgspec
 
 import gantt
 from bench import Result, conditions
+from bench.rig import postgresql_database
+from devel.doubles import MemoryRecorder
 from gantt import plugin_loader
 from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.request import RequestSpec, SelectDestinations
@@ -29,11 +31,10 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import stores_for_url
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.stores import stores_for_url
 
 #: Calls are counted.
 IS_TIMED = False
@@ -45,6 +46,7 @@ PLUGINS = {
     for entry in importlib.metadata.entry_points(group=group)
 }
 HOSTS, WARM = 4, 30
+DATABASES = ('sqlite', 'postgresql')
 
 
 class Flow(msgspec.Struct):
@@ -93,10 +95,9 @@ def file_of(path: str) -> str | None:
 
 
 class _Site:
-    """A scheduler over SQLite, and hosts that are reported for."""
+    """A scheduler over an empty database, and hosts that are reported for."""
 
-    def __init__(self, folder: str) -> None:
-        url = f'sqlite:///{folder}/flow.db'
+    def __init__(self, url: str) -> None:
         engine = session.build_engine(url)
         migration.sync(engine)
         engine.dispose()
@@ -127,7 +128,7 @@ class _Site:
 
     def turn(self) -> None:
         """Let everything happen that is due."""
-        self.scheduler.intake.step()
+        self.scheduler.report_queue.step()
         self.scheduler.housekeeping.step()
         self.scheduler.placing.step()
 
@@ -165,13 +166,27 @@ class _Site:
                 pending=[],
             )
         )
-        self.scheduler.intake.step()
+        self.scheduler.report_queue.step()
 
 
-def flows() -> dict[str, Flow]:
-    """Run each of the two flows once, after it has run for a while."""
-    with tempfile.TemporaryDirectory() as folder:
-        site = _Site(folder)
+@contextlib.contextmanager
+def _empty_database(kind: str) -> Iterator[str]:
+    """Yield the URL of an empty database, which is dropped afterwards."""
+    if kind == 'postgresql':
+        with postgresql_database() as url:
+            yield url
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield f'sqlite:///{folder}/flow.db'
+
+
+def flows(kind: str = DATABASES[0]) -> dict[str, Flow]:
+    """Run each of the two flows once, after it has run for a while.
+
+    :param kind: of the database, see ``DATABASES``
+    """
+    with _empty_database(kind) as url:
+        site = _Site(url)
         try:
             by_name = {}
             verbs: dict[str, Callable[[], None]] = {'request': site.request, 'report': site.report}
@@ -187,12 +202,12 @@ def flows() -> dict[str, Flow]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no options: the flows are what they are."""
+    parser.add_argument('--database', choices=DATABASES, default=DATABASES[0])
 
 
 def run(args: argparse.Namespace) -> Result:
     """Count changes of file of a request."""
-    by_name = flows()
+    by_name = flows(args.database)
     stated = {
         name: {'calls': flow.calls, 'files': len(flow.path), 'changes': flow.changes}
         for name, flow in by_name.items()
@@ -206,6 +221,6 @@ def run(args: argparse.Namespace) -> Result:
             'value': float(by_name['report'].changes),
         },
         ratio=by_name['request'].changes / by_name['report'].changes,
-        conditions={**conditions.here(), **stated},
+        conditions={**conditions.here(), 'database': args.database, **stated},
         audit=0,
     )

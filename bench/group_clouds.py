@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gantt.core.messages import group_description
-from gantt.core.messages.group_description import GroupDescription
+from gantt.groups.model import group_description
+from gantt.groups.model.group_description import GroupDescription
 
 CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 TYPES = np.array([[64, 262144, 2000], [96, 393216, 4000], [128, 1048576, 8000]])

@@ -13,8 +13,8 @@ import msgspec
 
 from bench import group_clouds
 from bench.group_clouds import CLASSES
-from gantt.core.messages import group_description
-from gantt.core.messages.group_description import GroupDescription
+from gantt.groups.model import group_description
+from gantt.groups.model.group_description import GroupDescription
 
 SMALL = (1, 2048, 10)
 #: More than half of what the largest host has when it is empty.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans cost single requests, and what it costs to create members that were planned.
+"""Cost of plans for single requests, and of the creation of members that were planned.
 
 ``beside``: windows of single requests while groups are planned and released without end, and
 without, in turn; then at half of that rate, for the times.  ``created``: as many creates of planned
@@ -19,8 +19,8 @@ from typing import Any
 
 from bench import Result, callers, conditions, count, group_clouds, group_rig
 from bench.group_rig import PLANNER, SCHEDULER, PlannerCaller
-from gantt.core.messages import group_description
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
+from gantt.groups.model import group_description
 
 HOSTS = 1000
 #: Members of a group, and hosts of a rack.

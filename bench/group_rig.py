@@ -13,14 +13,14 @@ from bench import callers
 from bench.group_clouds import CLASSES, COST, COST_MAX, Cloud, location
 from bench.rig import Rig, rig
 from gantt import exceptions
-from gantt.client.planner import PlannerClient
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.messages.group_description import GroupDescription
-from gantt.core.messages.place_group import PlaceGroup
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.db.stores import SqlStores, stores_for_url
+from gantt.groups.client import PlannerClient
+from gantt.groups.model.group_answer import GroupAnswer
+from gantt.groups.model.group_description import GroupDescription
+from gantt.groups.model.place_group import PlaceGroup
+from gantt.stores import SqlStores, stores_for_url
 
 #: A host is the better the less its metric is; of groups that are placed one by one the soft
 #: policies come first, as they do where all are placed together.

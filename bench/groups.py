@@ -146,7 +146,7 @@ def _tabled(
         'seconds': round(done.seconds, 3),
         'gap': round(relative_gap, 5),
         'status': plan.status if plan else str(done.refusal),
-        'by': plan and plan.by,
+        'method': plan and plan.method,
         'planned_seconds': plan and round(plan.seconds, 3),
         'own_gap': plan and plan.gap and round(plan.gap, 5),
         'met': bool(done.seconds <= seconds and relative_gap <= gap and not wrong),
@@ -258,19 +258,19 @@ def contradicted(args: argparse.Namespace) -> Result:
 
 def _contradicted(
     planning: GroupRun,
-    one: group_contradictions.Contradiction,
+    contradiction: group_contradictions.Contradiction,
     members: int,
     hosts: int,
     seed: int,
 ) -> dict[str, Any]:
-    done = planning.place(one.description, NAMED_SECONDS)
+    done = planning.place(contradiction.description, NAMED_SECONDS)
     planning.clear()
-    is_named = done.refusal is not None and one.is_named(done.refusal.kwargs)
+    is_named = done.refusal is not None and contradiction.is_named(done.refusal.kwargs)
     return {
         'members': members,
         'hosts': hosts,
         'seed': seed,
-        'what': one.name,
+        'what': contradiction.name,
         'seconds': round(done.seconds, 3),
         'is_named': is_named,
         'met': is_named and done.seconds <= NAMED_SECONDS,

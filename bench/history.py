@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a long history costs: two schedulers, one with a million old claims in its database.
+"""Cost of a long history: two schedulers, one with a million old claims in its database.
 
 Both are asked by the same client, in turn: the value is the rate with ended
 claims, answered requests and decisions of as many requests in the tables, the

@@ -2,11 +2,11 @@
 """Measure the worst that one accepted request costs the threads that others wait for.
 
 Requests are searched for by hypothesis, over all that a request may say: the value is the
-milliseconds of the placing thread that the worst one takes in one piece, which is for how
+milliseconds of the scheduling thread that the worst one takes in one piece, which is for how
 long another request waits behind it.  Between two pieces others are served.  The database
 is left out, and shown beside.  Groups are searched for that keep the planner longer than
 their budget, and queries for candidates for which others wait, see
-:mod:`bench.hostile_searches`.  The worst that were ever found stand in ``hostile.json`` and
+:mod:`bench.hostile_searches`.  The worst that were ever found are in ``hostile.json`` and
 ``hostile_plans.json``, and are always tried first; ``--keep`` adds what is worse.
 """
 
@@ -23,11 +23,11 @@ import msgspec
 from bench import Result, conditions
 from bench import hostile_searches as searches
 from bench.hostile_requests import requests as any_request
+from devel.doubles import MemoryRecorder
 from devel.memory_store.stores import memory_stores
 from gantt import exceptions, plugin_loader
 from gantt.cmd import wiring
-from gantt.core.candidates.columns import ClassInventory
-from gantt.core.candidates.table import ProviderEntry
+from gantt.core.candidates.table import ClassInventory, ProviderEntry
 from gantt.core.messages import base
 from gantt.core.messages import request as requests
 from gantt.core.messages.report import HostReport, RegisterHost
@@ -36,7 +36,6 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
 from gantt.core.table.nested import as_inventory
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.testing import clouds
@@ -102,7 +101,7 @@ class Site:
             self.store, self.pipeline, MemoryRecorder(), settings, self.clock
         )
         self._fill(hosts, random.Random(seed))
-        wiring.collect_seldom()
+        wiring.collect_garbage_rarely()
         self._meter()
 
     def _fill(self, hosts: int, rng: random.Random) -> None:
@@ -136,13 +135,13 @@ class Site:
                 )
             )
             if not number % 50:
-                self.scheduler.intake.step()
+                self.scheduler.report_queue.step()
         self._add_devices()
         for number in range(40):
             inside = [f'cmp-{n}' for n in range(1, hosts + 1) if rng.random() < 0.5]
             metadata = dict(rng.choice(clouds.METADATA[2:]))
             self.store.declarations.save_aggregate(f'agg-{number}', metadata, inside, None)
-        while self.scheduler.intake.step():
+        while self.scheduler.report_queue.step():
             pass
         self.scheduler.cache.fetch()
         self.scheduler.placing.step()
@@ -178,7 +177,7 @@ class Site:
             )
             for host in table.hosts
         ]
-        for pid, pool in table.pools.of_id.items():
+        for pid, pool in table.pools.by_id.items():
             providers.append(
                 ProviderEntry(
                     id=pid,
@@ -286,7 +285,7 @@ def search_plans(site: Site, args: argparse.Namespace) -> dict[str, Any]:
         again = [cost for _ in range(REPEATS) if (cost := planning.cost(body)) is not None]
         if again:
             costs.append((min(again), body))
-    costs.sort(key=lambda one: -one[0])
+    costs.sort(key=lambda cost: -cost[0])
     if args.keep:
         kept = [json.dumps(body, separators=(',', ':')) for _, body in costs[:STORED_MAX]]
         KEPT_PLANS.write_text('[' + ',\n'.join(kept) + ']\n')
@@ -320,7 +319,7 @@ def run(args: argparse.Namespace) -> Result:
     ranked = search(site, args.examples, args.seed)
     tried = [*kept_bodies, *(body for _, body in ranked[:8])]
     costs = [(cost, body) for body in tried if (cost := site.worst(body)) is not None]
-    costs.sort(key=lambda one: -one[0].piece)
+    costs.sort(key=lambda cost: -cost[0].piece)
     worst, body = costs[0]
     others = search_plans(site, args)
     value = max(worst.piece, others['candidates_wait_ms'])

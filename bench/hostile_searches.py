@@ -16,17 +16,17 @@ import hypothesis.strategies as st
 import msgspec
 
 from bench.hostile_requests import GROUPS, devices_of_trees, trees
+from devel.doubles import MemoryRecorder
 from gantt import exceptions
 from gantt.core.candidates.query import CandidatesQuery, GroupQuery
 from gantt.core.candidates.table import ProviderEntry, ProviderTable
 from gantt.core.messages import base
-from gantt.core.messages.place_group import PlaceGroup
 from gantt.core.placement.pipeline import Pipeline
-from gantt.insights.candidates import Candidates
+from gantt.groups.model.place_group import PlaceGroup
+from gantt.groups.service.planner import GroupPlanner
+from gantt.insights.candidates import ProviderTableReader
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.ports import ProviderNews
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.ports.providers import ProviderNews
 from gantt.scheduler.settings import SchedulerSettings
 
 #: Budget in which each group is to be answered, and planned.
@@ -135,8 +135,8 @@ class Asking:
     """Candidates requested while the table is searched for another query already."""
 
     def __init__(self, entries: list[ProviderEntry]) -> None:
-        self._candidates = Candidates(_Providers(entries))
-        self._candidates.look(lambda table: None)
+        self._candidates = ProviderTableReader(_Providers(entries))
+        self._candidates.read_all(lambda table: None)
 
     def cost(self, groups: list[dict[str, int]], limit: int | None) -> tuple[float, float]:
         """Return milliseconds for which others wait for a query, and all that it takes."""
@@ -152,12 +152,12 @@ class Asking:
         def beside(_: ProviderTable) -> None:
             nonlocal began
             began = time.thread_time()
-            self._candidates.look(lambda table: waited.append(time.thread_time() - began))
+            self._candidates.read_all(lambda table: waited.append(time.thread_time() - began))
 
-        self._candidates.look(beside)
+        self._candidates.read_all(beside)
         whole = time.thread_time()
         with contextlib.suppress(exceptions.SearchOutOfBudget):
-            self._candidates.answer(query, lambda table, found: len(found.rows))
+            self._candidates.answer(query, lambda table, candidates: len(candidates.rows))
         return 1000 * max(waited), 1000 * (time.thread_time() - whole)
 
 
@@ -193,4 +193,4 @@ def worst(
             costs.append((value, body))
 
     tried()
-    return sorted(costs, key=lambda one: -one[0])
+    return sorted(costs, key=lambda cost: -cost[0])

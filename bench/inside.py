@@ -23,13 +23,13 @@ from gantt.core.messages.report import NumaCell, NumaPages
 from gantt.core.messages.request import Flavor, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.resources.host import HostChange, HostFacts, HostRow, Placed
 from gantt.core.table.host_table import HostTable
-from gantt.core.topology.double_use import doubled
-from gantt.core.topology.free import FreeTopology, room_of
+from gantt.core.topology.fit import doubled_layouts
+from gantt.core.topology.free import FreeTopology, free_topology_of
 from gantt.core.topology.read import read
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.search import find_layout
 
 CORES, THREADS, GIB = 24, 2, 1 << 20
 NOW = 1_000_000.0
@@ -94,12 +94,12 @@ def patterns(rng: np.random.Generator) -> list[tuple[HostFacts, list[Layout]]]:
 
 def some_layouts(facts: HostFacts, count: int, rng: np.random.Generator) -> list[Layout]:
     """Return guests that were placed one after another; some have been deleted since."""
-    room, taken = room_of(facts), []
+    room, taken = free_topology_of(facts), []
     for _ in range(2 * count):
         wish = read(a_spec(int(rng.integers(len(KINDS)))))
-        layout = lay_out(wish, room).layout if wish else None
+        layout = find_layout(wish, room).layout if wish else None
         if layout is not None:
-            room.take(layout)
+            room.allocate(layout)
             taken.append(layout)
     return [taken[k] for k in sorted(rng.permutation(len(taken))[:count].tolist())]
 
@@ -152,11 +152,11 @@ class Site:
         decision = place(self.table, request, pipeline, seed=number, decision_id=request.request_id)
         spent = time.perf_counter() - started
         if bare:
-            undo(self.table, decision, request)
+            undo_decision(self.table, decision, request)
             return spent
         self.standing.append((decision, request))
         if len(self.standing) > STANDING:
-            undo(self.table, *self.standing.pop(0))
+            undo_decision(self.table, *self.standing.pop(0))
         self.outcomes[decision.outcome] = self.outcomes.get(decision.outcome, 0) + 1
         self.survivors.append(decision.members[0].survivors)
         return spent
@@ -165,10 +165,10 @@ class Site:
         """Count processors held twice, and pages below zero, on any host."""
         faults = 0
         for row, host in enumerate(self.table.hosts):
-            here = self.table.placed.on(host.id)
+            here = self.table.placed.on_provider(host.id)
             laid: list[tuple[str, Layout]] = [(c, p.layout) for c, p in here.items() if p.layout]
-            faults += len(list(doubled(host.name, laid)))
-            room: FreeTopology = self.table.room(row)
+            faults += len(list(doubled_layouts(host.name, laid)))
+            room: FreeTopology = self.table.free_topology(row)
             faults += sum(free < 0 for cell in room.cells for free in cell.pages.values())
         for decision, _ in self.standing:
             for member in decision.members:

@@ -22,10 +22,10 @@ from bench import Result, callers, conditions, count, group_rig, joint_clouds, j
 from bench.joint_clouds import FAMILIES, GUEST, JointCloud
 from gantt import client, exceptions
 from gantt.core.claims.claim import Claim
-from gantt.core.messages import group_description
 from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
-from gantt.db.stores import SqlStores, stores_for_url
+from gantt.groups.model import group_description
+from gantt.stores import SqlStores, stores_for_url
 
 IS_TIMED = False
 BETTER, EQUAL, WORSE = 'better', 'equal', 'worse'

@@ -17,7 +17,7 @@ from gantt.core.messages import base
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.tree_request import GroupPolicy, ResourceGroup, TreeRequest
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.provider import SharedPool
 
 EACH = 4
 GPU, PORT = 'VGPU', 'SRIOV_NET_VF'

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.candidates.columns import ClassInventory
-from gantt.core.candidates.table import ProviderEntry
+from gantt.core.candidates.table import ClassInventory, ProviderEntry
 from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.db.hosts.trees import NO_HOST
+from gantt.db.hosts.trees import NO_HOST_PREFIX
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -121,8 +120,8 @@ def fill_ours(url: str, cloud: BenchCloud) -> None:
             row: dict[str, Any] = {
                 'id': entry.id,
                 'uuid': entry.uuid,
-                'name': f'{NO_HOST}{entry.uuid}',
-                'own_name': f'provider-{entry.id}',
+                'name': f'{NO_HOST_PREFIX}{entry.uuid}',
+                'placement_name': f'provider-{entry.id}',
                 'kind': 'pool' if entry.parent_id is None else 'nested',
                 'root_id': None if entry.parent_id is None else entry.root_id,
                 'parent_id': entry.parent_id,

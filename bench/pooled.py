@@ -16,7 +16,7 @@ from gantt.core.messages import base
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Aggregate
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.provider import SharedPool
 
 MEMBERS = 16
 #: After so many requests one has several members, and one requests what the hosts share.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs a scheduler to take the reports of its hosts.
+"""Cost of the reports of its hosts for a scheduler.
 
 A farm in this process plays the hosts with the code of real ones: registered,
 each with its guests under confirmed claims, each report changing the use and
@@ -22,7 +22,6 @@ import re
 import resource
 import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -36,23 +35,22 @@ import oslo_messaging as om
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from bench import Result, conditions, reports_stock
+from bench import Result, conditions, empty_server
 from bench.rig import Rig, rig
 from gantt import client
 from gantt import conf as options
 from gantt.client.signing import Signer
-from gantt.compute.drivers.fake import FakeDriver
-from gantt.compute.farm.farm import Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.farm.shapes import Shape
-from gantt.compute.over_rpc import OverRpc
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.farm import FakeDriver, Farm, FarmPlan
+from gantt.compute.over_rpc import RpcSchedulerPort
 from gantt.compute.ports import HostReadings, RunningGuest
+from gantt.compute.shapes import Shape
 from gantt.core.claims.claim import Claim, claim_id
-from gantt.core.claims.commit import ClaimDraft, RequestDraft
+from gantt.core.claims.commit import ClaimColumns, ClaimDraft, RequestDraft
 from gantt.core.messages import base as message
 from gantt.core.messages.report import HostReport
-from gantt.db.stores import SqlStores, stores_for_url
 from gantt.ed25519 import PrivateKey
+from gantt.stores import SqlStores, stores_for_url
 
 SHAPE = Shape(vcpus=64, memory_mb=262_144, disk_gb=4000, cpu_allocation_ratio=4.0, numa_cells=2)
 TAKES = {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 40}
@@ -106,25 +104,27 @@ def run(args: argparse.Namespace) -> Result:
     with rig(options) as bed, contextlib.ExitStack() as stack:
         bed.start('scheduler', 'gantt-scheduler')
         bed.wait_for('scheduler', 'is ready')
-        carrier = _transport(bed)
+        carrier = connected_transport(bed)
         stack.callback(carrier.cleanup)
         store = stores_for_url(bed.database)
         stack.callback(store.database.close)
         signer = Signer(PrivateKey()) if args.signed else None
-        said = Said(OverRpc(carrier, 30.0, signer))
+        counting_port = CountingPort(RpcSchedulerPort(carrier, 30.0, signer))
         # As often as the scheduler requests, so that it can be more often later on.
-        farm = _farm(args.hosts, said, HostAgentSettings(level=10))
+        farm = _farm(args.hosts, counting_port, HostAgentSettings(level=10))
         stack.callback(farm.stop)
-        stack.enter_context(_stock(bed))
+        stack.enter_context(stock(bed))
         _come_to_life(farm, store, args)
         memory = _memory(bed, args.minutes) if args.minutes else {}
-        measured = [_measure(bed, farm, said, carrier, args.seconds) for _ in range(args.repeats)]
-        fresh = _fresh(store, args.period)
+        measured = [
+            _measure(bed, farm, counting_port, carrier, args.seconds) for _ in range(args.repeats)
+        ]
+        fresh = reported_in_time(store, args.period)
         is_searched = not args.no_search and not args.minutes
-        highest = _search(bed, farm, said, args) if is_searched else {}
+        highest = _search(bed, farm, counting_port, args) if is_searched else {}
         shares = [m['share'] for m in measured]
-        stock = [m['stock_share'] for m in measured]
-        value, yardstick = sum(shares) / len(shares), sum(stock) / len(stock)
+        stock_shares = [m['stock_share'] for m in measured]
+        value, yardstick = sum(shares) / len(shares), sum(stock_shares) / len(stock_shares)
         broken = store.claims.audit()
         return Result(
             bench='reports',
@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> Result:
                 'farm_share': [m['farm_share'] for m in measured],
                 'hosts_reported_within_a_period_and_a_half': fresh,
                 'late_seconds': farm.status()['late_seconds'],
-                'database': _database(store),
+                'database': database_settings(store),
                 'queues': 'classic',
                 'processes': 'scheduler, farm, broker, database on one machine',
                 **highest,
@@ -160,22 +160,22 @@ def run(args: argparse.Namespace) -> Result:
         )
 
 
-class Said(OverRpc):
+class CountingPort(RpcSchedulerPort):
     """A counter of sent reports, which keeps the last delta for the yardstick."""
 
-    def __init__(self, port: OverRpc) -> None:
+    def __init__(self, port: RpcSchedulerPort) -> None:
         self.__dict__.update(port.__dict__)
         self.sent = 0
         self.last: HostReport | None = None
         self._counting = threading.Lock()
 
     def report(self, report: HostReport) -> str | None:
-        fate = super().report(report)
+        outcome = super().report(report)
         with self._counting:
             self.sent += 1
             if not report.full:
                 self.last = report
-        return fate
+        return outcome
 
 
 def _free_port() -> int:
@@ -184,7 +184,7 @@ def _free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def _transport(made: Rig) -> Any:
+def connected_transport(made: Rig) -> Any:
     conf = cfg.CONF
     options.register_opts(conf, ('base', 'rpc'))
     conf(['--config-file', str(made.config)], project='gantt')
@@ -192,20 +192,14 @@ def _transport(made: Rig) -> Any:
 
 
 @contextlib.contextmanager
-def _stock(made: Rig) -> Iterator[None]:
-    log = (made.folder / 'stock.log').open('ab')
-    made.processes['stock'] = subprocess.Popen(
-        [sys.executable, '-m', 'bench.reports_stock', made.broker],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    log.close()
-    made.wait_for('stock', 'is ready')
+def stock(made: Rig) -> Iterator[None]:
+    """Run a stock server until the end."""
+    empty_server.start(made)
     yield
-    made.kill('stock')
+    made.kill(empty_server.NAME)
 
 
-def _farm(hosts: int, port: OverRpc, settings: HostAgentSettings) -> Farm:
+def _farm(hosts: int, port: RpcSchedulerPort, settings: HostAgentSettings) -> Farm:
     farm = Farm(FarmPlan(count=hosts, shapes=[SHAPE], threads=8), port, settings)
     for host in farm.hosts.values():
         host.driver = Restless(host.name, SHAPE, None, random.Random(host.name))
@@ -216,17 +210,17 @@ def _come_to_life(farm: Farm, store: SqlStores, args: argparse.Namespace) -> Non
     """Register, claim, confirm by report."""
     began = time.monotonic()
     farm.start()
-    _until(lambda: farm.status()['reporting'] == args.hosts, 1800, 'every host has reported')
-    _tell(f'{args.hosts} hosts registered and reported in {time.monotonic() - began:.0f} s')
+    wait_until(lambda: farm.status()['reporting'] == args.hosts, 1800, 'every host has reported')
+    note(f'{args.hosts} hosts registered and reported in {time.monotonic() - began:.0f} s')
     began = time.monotonic()
     _claim(farm, store, args.consumers)
     expected = args.hosts * args.consumers
-    _tell(f'{expected} claims made in {time.monotonic() - began:.0f} s')
+    note(f'{expected} claims made in {time.monotonic() - began:.0f} s')
     for _ in range(CONFIRM_ROUNDS_MAX):
         _spread(farm, args.period)
         time.sleep(args.period + min(3.0, args.seconds))
         confirmed = _count(store, "SELECT count(*) FROM claims WHERE state = 'confirmed'")
-        _tell(f'{confirmed} of {expected} claims confirmed by reports')
+        note(f'{confirmed} of {expected} claims confirmed by reports')
         if confirmed == expected:
             return
     raise RuntimeError(f'{confirmed} of {expected} claims were confirmed by reports')
@@ -263,7 +257,7 @@ def _claim(farm: Farm, store: SqlStores, consumers: int) -> None:
                 fingerprint='bench',
                 owner='bench',
                 lease_seconds=86_400.0,
-                claims=drafts,
+                claims=ClaimColumns.of(drafts),
             )
         )
         if len(batch) == HOSTS_PER_COMMIT or row is rows[-1]:
@@ -290,20 +284,27 @@ def _memory(made: Rig, minutes: float) -> dict[str, object]:
         'scheduler_rss_mb_first_quarter': round(statistics.mean(sizes[:quarter]), 1),
         'scheduler_rss_mb_last_quarter': round(statistics.mean(sizes[-quarter:]), 1),
     }
-    _tell(f'memory: {figures}')
+    note(f'memory: {figures}')
     return figures
 
 
-def _measure(made: Rig, farm: Farm, said: Said, carrier: Any, seconds: float) -> dict[str, float]:
+def _measure(
+    made: Rig, farm: Farm, counting_port: CountingPort, carrier: Any, seconds: float
+) -> dict[str, float]:
     """Measure one stretch of reports, then the same messages to the stock server."""
-    cpu, own_cpu, sent, began = made.cpu_seconds('scheduler'), _own(), said.sent, time.monotonic()
+    cpu, own_cpu, sent, began = (
+        made.cpu_seconds('scheduler'),
+        _own(),
+        counting_port.sent,
+        time.monotonic(),
+    )
     time.sleep(seconds)
     took = time.monotonic() - began
-    rate = (said.sent - sent) / took
+    rate = (counting_port.sent - sent) / took
     share = (made.cpu_seconds('scheduler') - cpu) / took
     farm_share = (_own() - own_cpu) / took
-    stock_share = _stock_share(made, said, carrier, rate, seconds / 2)
-    _tell(f'{rate:.1f} reports/s: scheduler {share:.3f}, stock {stock_share:.3f} of a core')
+    stock_share = _stock_share(made, counting_port, carrier, rate, seconds / 2)
+    note(f'{rate:.1f} reports/s: scheduler {share:.3f}, stock {stock_share:.3f} of a core')
     return {
         'rate': round(rate, 1),
         'share': round(share, 4),
@@ -312,16 +313,16 @@ def _measure(made: Rig, farm: Farm, said: Said, carrier: Any, seconds: float) ->
     }
 
 
-def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: float) -> float:
+def _stock_share(
+    made: Rig, counting_port: CountingPort, carrier: Any, rate: float, seconds: float
+) -> float:
     """Share of a core that the stock server uses for the same casts."""
-    stock = om.get_rpc_transport(carrier.conf, url=made.broker)
-    caller = om.get_rpc_client(
-        stock, om.Target(exchange=reports_stock.EXCHANGE, topic=reports_stock.TOPIC)
-    )
-    if said.last is None:
+    transport = om.get_rpc_transport(carrier.conf, url=made.broker)
+    caller = om.get_rpc_client(transport, empty_server.TARGET)
+    if counting_port.last is None:
         raise RuntimeError('no delta was sent')
-    name, body = said.last.name, message.to_builtins(said.last)
-    cpu, began, number = made.cpu_seconds('stock'), time.monotonic(), 0
+    name, body = counting_port.last.name, message.to_builtins(counting_port.last)
+    cpu, began, number = made.cpu_seconds(empty_server.NAME), time.monotonic(), 0
     while (now := time.monotonic()) - began < seconds:
         if number < (now - began) * rate:
             caller.cast({}, 'update_resource_stats', name=name, stats=body)
@@ -329,11 +330,13 @@ def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: floa
         else:
             time.sleep(0.002)
     # One tick at least: a short run may be less than the clock of the kernel counts.
-    used = max(made.cpu_seconds('stock') - cpu, 1 / os.sysconf('SC_CLK_TCK'))
+    used = max(made.cpu_seconds(empty_server.NAME) - cpu, 1 / os.sysconf('SC_CLK_TCK'))
     return used / (time.monotonic() - began)
 
 
-def _search(made: Rig, farm: Farm, said: Said, args: argparse.Namespace) -> dict[str, object]:
+def _search(
+    made: Rig, farm: Farm, counting_port: CountingPort, args: argparse.Namespace
+) -> dict[str, object]:
     """Return the highest of some rates at which as many reports are applied as are due."""
     best, limit, tried = 0.0, 'not reached', {}
     for times in RATES:
@@ -341,19 +344,21 @@ def _search(made: Rig, farm: Farm, said: Said, args: argparse.Namespace) -> dict
         _report_every(farm, period)
         time.sleep(period + min(3.0, args.seconds))
         due = args.hosts / period
-        before, sent, began = _outcomes(made), said.sent, time.monotonic()
+        before, sent, began = _outcomes(made), counting_port.sent, time.monotonic()
         cpu = made.cpu_seconds('scheduler')
         # Whole periods: within one, hosts need not be spread evenly.
         time.sleep(period * max(1, round(min(20.0, args.seconds) / period)))
         took = time.monotonic() - began
-        sent_rate = (said.sent - sent) / took
+        sent_rate = (counting_port.sent - sent) / took
         share = (made.cpu_seconds('scheduler') - cpu) / took
-        rates = {fate: (n - before.get(fate, 0)) / took for fate, n in _outcomes(made).items()}
+        rates = {
+            outcome: (n - before.get(outcome, 0)) / took for outcome, n in _outcomes(made).items()
+        }
         rate = rates.get('applied', 0.0)
         tried[round(due)] = {'sent': round(sent_rate, 1), 'share': round(share, 3)} | {
-            fate: round(r, 1) for fate, r in rates.items() if r
+            outcome: round(r, 1) for outcome, r in rates.items() if r
         }
-        _tell(f'due {due:.0f}/s: {tried[round(due)]}')
+        note(f'due {due:.0f}/s: {tried[round(due)]}')
         if rate < sent_rate * KEEPS_UP:
             limit = 'the scheduler'
             break
@@ -366,16 +371,16 @@ def _search(made: Rig, farm: Farm, said: Said, args: argparse.Namespace) -> dict
 
 def _report_every(farm: Farm, period: float) -> None:
     for host in farm.hosts.values():
-        if host.member is not None:
-            host.member.session.report_seconds = period
+        if host.host_agent is not None:
+            host.host_agent.session.report_seconds = period
     _spread(farm, period)
 
 
 def _spread(farm: Farm, period: float) -> None:
     rng = random.Random(1)
     for host in farm.hosts.values():
-        if host.member is not None:
-            host.member.hurry(rng.uniform(0, period))
+        if host.host_agent is not None:
+            host.host_agent.run_within(rng.uniform(0, period))
 
 
 def _outcomes(made: Rig) -> dict[str, float]:
@@ -385,10 +390,10 @@ def _outcomes(made: Rig) -> dict[str, float]:
     with urllib.request.urlopen(f'http://127.0.0.1:{port}/metrics', timeout=10) as answer:
         text = answer.read().decode()
     counts = re.findall(r'^gantt_reports_total\{outcome="(\w+)"\} (\S+)', text, re.MULTILINE)
-    return {fate: float(count) for fate, count in counts}
+    return {outcome: float(count) for outcome, count in counts}
 
 
-def _fresh(store: SqlStores, period: float) -> int:
+def reported_in_time(store: SqlStores, period: float) -> int:
     """Return hosts whose last persisted report is no older than one and a half periods."""
     everything = store.feed.load_everything()
     rows = [change.row for change in everything.hosts if change.row is not None]
@@ -400,7 +405,7 @@ def _count(store: SqlStores, sql: str) -> int:
         return int(connection.execute(sa.text(sql)).scalar_one())
 
 
-def _database(store: SqlStores) -> dict[str, str]:
+def database_settings(store: SqlStores) -> dict[str, str]:
     with store.database.engine.connect() as connection:
         return {
             name: str(connection.execute(sa.text(f'SHOW {name}')).scalar_one())
@@ -413,7 +418,7 @@ def _own() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _until(what: Any, seconds: float, text: str) -> None:
+def wait_until(what: Any, seconds: float, text: str) -> None:
     end = time.monotonic() + seconds
     while not what():
         if time.monotonic() > end:
@@ -421,5 +426,5 @@ def _until(what: Any, seconds: float, text: str) -> None:
         time.sleep(0.5)
 
 
-def _tell(text: str) -> None:
+def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

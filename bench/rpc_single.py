@@ -14,8 +14,6 @@ monitor, as Nova's are, against that of callers without one, in turn.
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +25,12 @@ import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging c
 from bench import Result, conditions, empty_server
 from bench import callers as shared
 from bench.rig import Rig, rig
+from devel import captures
 from gantt import client
 from gantt import conf as gantt_conf
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.stores import stores_for_url
-from gantt.rpc.nova import captures
+from gantt.stores import stores_for_url
 
 import oslo_messaging as om  # isort: skip
 
@@ -97,7 +95,7 @@ def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dic
         options['oslo_messaging_rabbit'].update(QUORUM)
     with rig(options) as testbed:
         testbed.start('scheduler', 'gantt-scheduler')
-        _start_empty(testbed)
+        empty_server.start(testbed)
         testbed.wait_for('scheduler', 'is ready')
         load = Load(testbed, args.hosts)
         figures = {}
@@ -124,18 +122,6 @@ def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dic
         return result
 
 
-def _start_empty(made: Rig) -> None:
-    log = (made.folder / 'empty.log').open('ab')
-    made.processes['empty'] = subprocess.Popen(
-        [sys.executable, '-m', 'bench.empty_server', '--config-file', str(made.config)],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    log.close()
-    made.wait_for('empty', 'is ready')
-
-
 class Load:
     """Hosts that have reported, and callers as nova-conductor is one."""
 
@@ -153,11 +139,9 @@ class Load:
         # Nova's own callers have a monitor: so have these, unless stated otherwise.
         self._nova = nova.prepare(timeout=60, call_monitor_timeout=60)
         self._plain = nova.prepare(timeout=60)
-        self._empty = om.get_rpc_client(
-            self._stock,
-            om.Target(exchange=empty_server.EXCHANGE, topic=empty_server.TOPIC, version='1.0'),
-            retry=2,
-        ).prepare(timeout=60)
+        self._empty = om.get_rpc_client(self._stock, empty_server.TARGET, retry=2).prepare(
+            timeout=60
+        )
         self.acknowledged: dict[str, str] = {}
         self._report(hosts)
 

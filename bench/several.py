@@ -136,9 +136,9 @@ def _measured(
     }
 
 
-def _pool_ratio(found: dict[int, dict[str, Any]], last: dict[str, Any]) -> dict[str, float]:
+def _pool_ratio(by_number: dict[int, dict[str, Any]], last: dict[str, Any]) -> dict[str, float]:
     """Return the least rate of requests that take from a pool, relative to others, over all."""
-    every = [*found.values(), last]
+    every = [*by_number.values(), last]
     if 'pooled_rate' not in last:
         return {}
     return {'pool_ratio': round(min(run['pooled_rate'] / run['rate'] for run in every), 3)}

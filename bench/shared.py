@@ -4,10 +4,10 @@
 from bench import callers
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.shared_pool import SHARES
+from gantt.core.resources.provider import SHARES_TRAIT
 from gantt.db.hosts import providers
 from gantt.db.schema import models
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 
 SHARED = 'CUSTOM_SHARED'
 AGGREGATE = 'of the pool'
@@ -36,7 +36,7 @@ def add_pool(database: str) -> None:
         pool = store.providers.create_provider(
             derived_id('bench', 'pool'), inventories={SHARED: Inventory(total=UNITS)}
         )
-        store.providers.save_provider_traits(pool.uuid, [SHARES])
+        store.providers.save_provider_traits(pool.uuid, [SHARES_TRAIT])
         store.providers.save_provider_aggregates(pool.uuid, [uuids[AGGREGATE]])
     finally:
         store.database.close()

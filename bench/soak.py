@@ -159,8 +159,8 @@ def _grown(made: Rig) -> dict[str, object]:
     def counted(mark: str) -> list[counted_scheduler.Sizes]:
         return counted_scheduler.read(made.log(KEEPER), mark)
 
-    def mb(found: list[counted_scheduler.Sizes]) -> list[float]:
-        return [round(sum(size for _, size in sizes.values()) / 1e6, 2) for sizes in found]
+    def mb(samples: list[counted_scheduler.Sizes]) -> list[float]:
+        return [round(sum(size for _, size in sizes.values()) / 1e6, 2) for sizes in samples]
 
     every, used = counted_scheduler.ALL, counted_scheduler.USED
     callers.until(lambda: len(counted(every)) == 2, 300, 'objects were counted twice')

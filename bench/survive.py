@@ -20,7 +20,7 @@ import msgspec
 
 from bench import Result, conditions
 from bench.rig import Rig, rig
-from gantt.db.stores import SqlStores, stores_for_url
+from gantt.stores import SqlStores, stores_for_url
 
 LEASE_SECONDS = 20
 REPORT_SECONDS = 10

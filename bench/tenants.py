@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a project waits for its places while another floods the service.
+"""Waiting time of a project for its places while another floods the service.
 
 Schedulers and ``gantt-api`` over RabbitMQ and PostgreSQL.  One project asks over HTTP ten times a
 second, whatever becomes of it; the value is its p99 in milliseconds while the callers of another

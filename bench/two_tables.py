@@ -20,7 +20,7 @@ from bench import decide
 from gantt import plugin_loader
 from gantt.core.messages import base
 from gantt.core.messages.request import SelectDestinations
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.records.decision import Decision
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.table.host_table import HostTable
@@ -52,7 +52,7 @@ class Side:
         row = self.rows[host]
         row = msgspec.structs.replace(row, used=used, version=row.version + 1)
         self.rows[host] = row
-        guests = list(self.table.placed.on(row.id).values())
+        guests = list(self.table.placed.on_provider(row.id).values())
         self.table.apply(HostChange(provider_id=row.id, row=row, placed=guests))
 
     def decide(
@@ -66,7 +66,7 @@ class Side:
         spent = time.perf_counter() - started
         self.standing.insert(len(self.standing) if stands else 0, (decision, request))
         if not stands or len(self.standing) > decide.STANDING:
-            undo(self.table, *self.standing.pop(0))
+            undo_decision(self.table, *self.standing.pop(0))
         return spent * 1e6, [m.selection.host for m in decision.members if m.selection]
 
     def wrong(self) -> int:

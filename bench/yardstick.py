@@ -16,7 +16,7 @@ class BareLoop:
     :param free: int64 [4, hosts], one contiguous line per resource
     :param traits: uint64 [hosts]
     :param enabled: bool [hosts]
-    :param wanted: per shape the amounts (int64 [4]) and the trait bit (uint64)
+    :param needs: per shape the amounts (int64 [4]) and the trait bit (uint64)
     """
 
     def __init__(
@@ -24,16 +24,16 @@ class BareLoop:
         free: np.ndarray,
         traits: np.ndarray,
         enabled: np.ndarray,
-        wanted: list[tuple[np.ndarray, np.uint64]],
+        needs: list[tuple[np.ndarray, np.uint64]],
     ) -> None:
         self.free = np.ascontiguousarray(free)
-        self.traits, self.enabled, self.wanted = traits, enabled, wanted
+        self.traits, self.enabled, self.needs = traits, enabled, needs
         self._fits = np.empty(free.shape[1], bool)
         self._one = np.empty(free.shape[1], bool)
 
     def decide(self, number: int) -> int:
         """Pick a host for shape ``number`` and take from it, or give, in turn."""
-        amounts, trait = self.wanted[number % len(self.wanted)]
+        amounts, trait = self.needs[number % len(self.needs)]
         free, fits, fits_one = self.free, self._fits, self._one
         np.greater_equal(free[0], amounts[0], out=fits)
         for line in range(1, 4):

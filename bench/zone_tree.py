@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tree of zones as operators run them: processes, a broker and a database each."""
 
+import collections
 import contextlib
 import re
 import time
@@ -28,8 +29,9 @@ START_SECONDS = 300.0
 CONNECT_SECONDS, END_SECONDS = 60.0, 60.0
 #: Strategies of the top zone: the usual ones except that which queries all zones if few.
 TWO_FIRST = 'StaticRuleOut, WeightedRandom, Threshold'
-#: Two dozen processes share the connections of one server, which has a hundred of them.
-POOLS: dict[str, dict[str, object]] = {'database': {'max_pool_size': 1, 'max_overflow': 2}}
+#: Connections that a process may have where two dozen share a server that has a hundred, and where
+#: one dozen do: with the fewer ones some are closed and opened again while requests are placed.
+FEW, ENOUGH = 3, 8
 #: Counts of live rows, in any table.
 LIVE = {
     'claims': 'SELECT count(*) FROM claims WHERE live = 1',
@@ -157,12 +159,15 @@ def zone(
     level: int,
     database: MakeDatabase,
     options: dict[str, dict[str, object]] | None = None,
+    connections: int = FEW,
 ) -> Iterator[ZoneProcesses]:
     """Yield a zone that is not started.
 
     :param database: makes one that is synced
+    :param connections: to it, of each process
     """
-    given = callers.options(api={'port': 0}, **POOLS, **(options or {}))
+    pool = {'max_pool_size': 1, 'max_overflow': connections - 1}
+    given = callers.options(api={'port': 0}, database=pool, **(options or {}))
     with rig(given, database, is_synced=True) as testbed, callers.connected(testbed) as transport:
         processes = ZoneProcesses(name, testbed, transport, level)
         try:
@@ -177,17 +182,17 @@ def tree(levels: int, hosts: int, database: MakeDatabase) -> Iterator[Tree]:
 
     :param levels: 2, or 3
     """
+    connections = ENOUGH if levels == 2 else FEW
     with contextlib.ExitStack() as stack:
-        top = stack.enter_context(zone('top', 1, database, {'zones': {'strategies': TWO_FIRST}}))
-        thorough = stack.enter_context(zone('thorough', 1, database))
-        halls = [
-            stack.enter_context(zone(f'hall-{n}', 2, database)) for n in range(1, BELOW_TOP + 1)
-        ]
+
+        def begin(name: str, level: int, **options: dict[str, object]) -> ZoneProcesses:
+            return stack.enter_context(zone(name, level, database, options, connections))
+
+        top = begin('top', 1, zones={'strategies': TWO_FIRST})
+        thorough = begin('thorough', 1)
+        halls = [begin(f'hall-{n}', 2) for n in range(1, BELOW_TOP + 1)]
         rooms = {
-            hall: [
-                stack.enter_context(zone(f'{hall.name}-{n}', 3, database))
-                for n in range(1, BELOW_EACH + 1)
-            ]
+            hall: [begin(f'{hall.name}-{n}', 3) for n in range(1, BELOW_EACH + 1)]
             for hall in (halls if levels == 3 else ())
         }
         below = [*halls, *(room for rooms_below in rooms.values() for room in rooms_below)]
@@ -207,35 +212,35 @@ def tree(levels: int, hosts: int, database: MakeDatabase) -> Iterator[Tree]:
 @contextlib.contextmanager
 def flat(hosts: int, database: MakeDatabase) -> Iterator[ZoneProcesses]:
     """Yield a zone that has as many hosts as all others together."""
-    with zone('flat', 1, database) as single:
+    with zone('flat', 1, database, connections=ENOUGH) as single:
         single.start(api=False)
         single.wait()
         callers.report_hosts(single.rig, single.transport, hosts)
         yield single
 
 
-class OneCaller:
+class ZoneCaller:
     """A caller of one zone, with its promises.
 
     :ivar promised: consumer -> claim, of all that were not cancelled
     """
 
-    def __init__(self, at: ZoneProcesses) -> None:
-        self._at = at
+    def __init__(self, at: ZoneProcesses, budget_ms: int = BUDGET_MS) -> None:
+        self._at, self._budget_ms = at, budget_ms
         self.promised: dict[str, str] = {}
         self._requests: list[str] = []
 
     def place(self) -> None:
-        """Place one instance; each request is the same, but for its id."""
+        """Place one instance; each request is the same, but for its id.  Any thread."""
         request = SelectDestinations(
             request_id=str(uuid.uuid4()),
             spec=RequestSpec(resources=callers.TAKES),
             consumers=[str(uuid.uuid4())],
-            budget_ms=BUDGET_MS,
+            budget_ms=self._budget_ms,
             lease_seconds=callers.LEASE_SECONDS,
         )
-        answer = self._at.client.select_destinations(request)
         self._requests.append(request.request_id)
+        answer = self._at.client.select_destinations(request)
         self.promised.update((s[0].consumer, s[0].claim_id or '') for s in answer.selections)
 
     def cancel(self) -> None:
@@ -244,6 +249,18 @@ class OneCaller:
             list(pool.map(self._at.client.cancel_claims, self._requests))
         self._requests.clear()
         self.promised.clear()
+
+    def broken(self, zones: Sequence[ZoneProcesses]) -> list[str]:
+        """Return promises that are not kept, and places that were promised to no caller."""
+        claims = collections.defaultdict(list)
+        for zone_ in zones:
+            for claim_id, consumer in zone_.claims():
+                claims[consumer].append(claim_id)
+        return [
+            f'{consumer} was promised {self.promised.get(consumer)} and has {claims[consumer]}'
+            for consumer in sorted(self.promised.keys() | claims.keys())
+            if claims[consumer] != [self.promised.get(consumer)]
+        ]
 
 
 def wait_until_empty(zones: Sequence[ZoneProcesses]) -> None:

@@ -30,8 +30,8 @@ from bench.zone_tree import (
     BELOW_EACH,
     BELOW_TOP,
     TWO_FIRST,
-    OneCaller,
     Tree,
+    ZoneCaller,
     ZoneProcesses,
     flat,
     tree,
@@ -137,7 +137,7 @@ class Turns:
     def __init__(self, zones: Tree) -> None:
         self._zones = zones
         every = (zones.top, zones.thorough, zones.bottom[0])
-        self._callers = [OneCaller(zone) for zone in every]
+        self._callers = [ZoneCaller(zone) for zone in every]
         self.over: list[float] = []
         self.brute: list[float] = []
         self.direct: list[float] = []
@@ -169,8 +169,8 @@ class Turns:
 def _rates(zones: Tree, one: ZoneProcesses, args: argparse.Namespace) -> dict[str, Any]:
     """Measure requests a second of one caller, through the tree and in one zone with all hosts."""
     sides = {
-        'tree': Side(OneCaller(zones.top), zones.under_top),
-        'flat': Side(OneCaller(one), [one]),
+        'tree': Side(ZoneCaller(zones.top), zones.under_top),
+        'flat': Side(ZoneCaller(one), [one]),
     }
     idle = sides['tree'].cpu_of(lambda: time.sleep(IDLE_SECONDS)) / IDLE_SECONDS
     for _ in range(args.repeats):
@@ -193,7 +193,7 @@ class Side:
     :ivar cpu: seconds of all processes, in windows; ``requests``: that were made in them
     """
 
-    def __init__(self, caller: OneCaller, zones: Sequence[ZoneProcesses]) -> None:
+    def __init__(self, caller: ZoneCaller, zones: Sequence[ZoneProcesses]) -> None:
         self._caller, self._zones = caller, zones
         self.rates: list[float] = []
         self.cpu, self.requests = 0.0, 0
@@ -216,7 +216,7 @@ class Side:
 
 def _between(zones: Tree, number: int) -> CallCounts:
     """Count calls and bytes of so many requests, over all links of the tree."""
-    counts, caller = CallCounts(), OneCaller(zones.top)
+    counts, caller = CallCounts(), ZoneCaller(zones.top)
     with contextlib.ExitStack() as stack:
         for above, child in zones.links():
             link = CountedLink(child.url, counts)
@@ -238,18 +238,10 @@ def _between(zones: Tree, number: int) -> CallCounts:
 
 def _audit(zones: Tree, one: ZoneProcesses, number: int) -> list[str]:
     """Return the problems in any zone, and with places that the top zone has just promised."""
-    lines = []
-    caller = OneCaller(zones.top)
+    caller = ZoneCaller(zones.top)
     for _ in range(number):
         caller.place()
-    claims = collections.defaultdict(list)
-    for zone in zones.zones:
-        for claim_id, consumer in zone.claims():
-            claims[consumer].append(claim_id)
-    for consumer in caller.promised.keys() | claims.keys():
-        promised, here = caller.promised.get(consumer), claims.get(consumer, [])
-        if here != [promised]:
-            lines.append(f'{consumer} was promised {promised} and has {here}')
+    lines = caller.broken(zones.zones)
     caller.cancel()
     wait_until_empty(zones.zones)
     for zone in [*zones.zones, one]:

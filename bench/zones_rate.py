@@ -16,17 +16,15 @@ import collections
 import contextlib
 import threading
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import sqlalchemy as sa
 
 from bench import Result, callers, conditions, count
 from bench.rig import synced_postgresql
-from bench.zone_tree import ZoneProcesses, wait_until_empty, zone
+from bench.zone_tree import ZoneCaller, ZoneProcesses, wait_until_empty, zone
 from gantt import exceptions
-from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 
 #: Zones below each, and in how many levels: 1, 3 and 9.
@@ -69,7 +67,7 @@ def run(args: argparse.Namespace) -> Result:
         over.forget()
         over.ask(args.rate, args.seconds)
         crowded = sum(_crowded(leaf) for leaf in leaves)
-        problems = _broken(over.promised, leaves)
+        problems = over.broken(leaves)
         places = {leaf.name: len(leaf.claims()) for leaf in leaves}
         for zone_processes in zones:
             lines = callers.violations(zone_processes.rig.database)
@@ -110,20 +108,17 @@ def run(args: argparse.Namespace) -> Result:
     )
 
 
-class RatedCaller:
+class RatedCaller(ZoneCaller):
     """A caller of one zone, each request sent when it is due.
 
-    :ivar promised: consumer -> claim
     :ivar milliseconds: of each request that was placed, from when it was due
     :ivar outcomes: ``placed``, or the name of the error -> how many
     """
 
     def __init__(self, at: ZoneProcesses) -> None:
-        self._at = at
-        self.promised: dict[str, str] = {}
+        super().__init__(at, BUDGET_MS)
         self.milliseconds: list[float] = []
         self.outcomes: collections.Counter[str] = collections.Counter()
-        self._requests: list[str] = []
         self._lock = threading.Lock()
 
     def ask(self, rate: float, seconds: float) -> None:
@@ -133,41 +128,23 @@ class RatedCaller:
             for number in range(max(1, int(rate * seconds))):
                 due = begun + number / rate
                 time.sleep(max(0.0, due - time.perf_counter()))
-                threads.submit(self._place, due)
+                threads.submit(self._place_due, due)
 
     def forget(self) -> None:
         """Forget all measurements."""
         self.milliseconds.clear()
         self.outcomes.clear()
 
-    def cancel(self) -> None:
-        """Take it all back."""
-        with ThreadPoolExecutor(4) as threads:
-            list(threads.map(self._at.client.cancel_claims, self._requests))
-        self._requests.clear()
-        self.promised.clear()
-
-    def _place(self, due: float) -> None:
-        request = SelectDestinations(
-            request_id=str(uuid.uuid4()),
-            spec=RequestSpec(resources=callers.TAKES),
-            consumers=[str(uuid.uuid4())],
-            budget_ms=BUDGET_MS,
-            lease_seconds=callers.LEASE_SECONDS,
-        )
+    def _place_due(self, due: float) -> None:
+        outcome = 'placed'
         try:
-            answer = self._at.client.select_destinations(request)
+            self.place()
         except exceptions.GanttError as e:
-            with self._lock:
-                self.outcomes[type(e).__name__] += 1
-                self._requests.append(request.request_id)
-            return
-        took = (time.perf_counter() - due) * 1000
+            outcome = type(e).__name__
+        else:
+            self.milliseconds.append((time.perf_counter() - due) * 1000)
         with self._lock:
-            self.outcomes['placed'] += 1
-            self.milliseconds.append(took)
-            self._requests.append(request.request_id)
-            self.promised.update((s[0].consumer, s[0].claim_id or '') for s in answer.selections)
+            self.outcomes[outcome] += 1
 
 
 @contextlib.contextmanager
@@ -199,16 +176,3 @@ def _crowded(leaf: ZoneProcesses) -> int:
     engine = sa.create_engine(leaf.rig.database, poolclass=sa.NullPool)
     with engine.connect() as connection:
         return len(list(connection.execute(sa.text(CROWDED), {'most': VCPUS})))
-
-
-def _broken(promised: dict[str, str], leaves: Sequence[ZoneProcesses]) -> list[str]:
-    """Return promises that are not kept, and places that were promised to no caller."""
-    claims = collections.defaultdict(list)
-    for leaf in leaves:
-        for claim_id, consumer in leaf.claims():
-            claims[consumer].append(claim_id)
-    return [
-        f'{consumer} was promised {promised.get(consumer)} and has {claims.get(consumer, [])}'
-        for consumer in promised.keys() | claims.keys()
-        if claims.get(consumer, []) != [promised.get(consumer)]
-    ]

@@ -13,7 +13,7 @@ import time
 
 from bench import Result, conditions, count
 from devel.sim.zones.run import SUMMARIES, TreePlan, TreeRun
-from gantt.core.zones.strategies import DEFAULT
+from gantt.zones.model.strategies import DEFAULT
 
 #: Nothing here depends on how fast the machine is.
 IS_TIMED = False

@@ -30,10 +30,12 @@ from gantt.cmd import wiring  # isort: skip
 import oslo_messaging as om
 from oslo_config import cfg
 
-from gantt.cli import login
+from gantt.cli import endpoint
 from gantt.cli.endpoint import Endpoint, Failure
 from gantt.rpc.amqp import transport
-from gantt.rpc.nova import captures
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from devel import captures  # isort: skip
 
 TRAIT = 'CUSTOM_GANTT_CHECK'
 HOST = 'gantt-check-00000'
@@ -175,7 +177,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         conf = wiring.parse(['--config-file', given.config_file], 'gantt-check')
-        api = login.endpoint_of(given.endpoint, None, CALL_SECONDS)
+        api = endpoint.endpoint_of(given.endpoint, None, CALL_SECONDS)
         if given.nova_computes:
             a_compute(api)
         with a_host(given.config_file, api):

@@ -21,10 +21,11 @@ sys.path.insert(0, str(HERE.parent))
 
 from bench.browser import Browser  # noqa: E402
 from gantt import exceptions  # noqa: E402
+from gantt.cmd.http_app import make_app  # noqa: E402
 from gantt.core.messages.report import Running  # noqa: E402
 from gantt.core.messages.request import RequestSpec, SelectDestinations  # noqa: E402
 from gantt.core.messages.resource_classes import Inventory  # noqa: E402
-from gantt.http.app import make_app  # noqa: E402
+from gantt.groups.insights import HOOKS  # noqa: E402
 from gantt.http.server import HttpServer  # noqa: E402
 from gantt.insights.read_model import Insights  # noqa: E402
 from gantt.telemetry.metrics import MetricRegistry  # noqa: E402
@@ -160,7 +161,7 @@ class Play:
         """The interface in front of it."""
         world, scheduler = self.world, self.world.scheduler
         insights = Insights(
-            world.store, scheduler.placing.pipeline, scheduler.settings, world.clock
+            world.store, scheduler.placing.pipeline, HOOKS, scheduler.settings, world.clock
         )
         server = HttpServer(
             make_app(insights, world.store, self.client, MetricRegistry()),

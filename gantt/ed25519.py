@@ -7,45 +7,45 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import KEY_BYTES, SIGNATURE_BYTES, Parts, Proof
+from gantt.core.resources.host_keys import KEY_BYTES, SIGNATURE_BYTES, Proof, ProofParts
 
 
 @functools.lru_cache(maxsize=32_768)
-def _public(raw: bytes) -> Ed25519PublicKey:
+def _load_public_key(raw: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
-def _is_of(key: bytes, signature: bytes, stated: bytes) -> bool:
+def _is_signature_of(key: bytes, signature: bytes, message: bytes) -> bool:
     try:
-        _public(key).verify(signature, stated)
+        _load_public_key(key).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
-def is_signed(public: str, signature: str, stated: bytes) -> bool:
-    """Return whether ``signature`` is of that key, over these bytes."""
-    key = host_keys.read(public, KEY_BYTES)
-    raw = host_keys.read(signature, SIGNATURE_BYTES)
-    return key is not None and raw is not None and _is_of(key, raw, stated)
+def is_signed(public: str, signature: str, message: bytes) -> bool:
+    """Return whether ``signature`` is that of the key ``public`` over the bytes ``message``."""
+    key = host_keys.key_bytes(public, KEY_BYTES)
+    raw = host_keys.key_bytes(signature, SIGNATURE_BYTES)
+    return key is not None and raw is not None and _is_signature_of(key, raw, message)
 
 
-def proven(parts: Parts, stated: bytes) -> Proof | None:
-    """Return what a proof proves, None where a signature in it is wrong.
+def verify_proof(parts: ProofParts, message: bytes) -> Proof | None:
+    """Return number, key and older keys of a proof; None where a signature in it is wrong.
 
-    :param stated: the bytes of the registration
+    :param message: the bytes of the registration
     """
-    if not _is_of(parts.key, parts.signature, stated):
+    if not _is_signature_of(parts.key, parts.signature, message):
         return None
     newer = parts.key
     for key, signature in parts.older:
-        if not _is_of(key, signature, host_keys.link(newer)):
+        if not _is_signature_of(key, signature, host_keys.successor_bytes(newer)):
             return None
         newer = key
     return Proof(
         number=parts.number,
-        key=host_keys.text(parts.key),
-        older=tuple(host_keys.text(key) for key, _ in parts.older),
+        key=host_keys.key_text(parts.key),
+        older=tuple(host_keys.key_text(key) for key, _ in parts.older),
     )
 
 
@@ -67,6 +67,6 @@ class PrivateKey:
         """The secret itself."""
         return self._key.private_bytes_raw()
 
-    def sign(self, stated: bytes) -> bytes:
-        """Return the signature over these bytes."""
-        return self._key.sign(stated)
+    def sign(self, message: bytes) -> bytes:
+        """Return the key's signature over the bytes ``message``."""
+        return self._key.sign(message)

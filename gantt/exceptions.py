@@ -39,27 +39,35 @@ class Refused(GanttError):
     template = 'The request was refused.'
 
 
-def refused(reason: str, places: Sequence[str] = (), **known: object) -> Refused:
-    """A refusal for what is somewhere, which not everybody may know.
+def refused(reason: str, places: Sequence[str] = (), **fields: object) -> Refused:
+    """Return a refusal that names hosts or zones, which not every caller may read.
 
     :param reason: names no place
-    :param places: hosts and zones that it is about, each as words
+    :param places: hosts and zones that it is about, each as text
     """
     if not places:
-        return Refused(reason, **known)
-    return Refused(f'{reason}: {", ".join(places)}', reason=reason, places=[*places], **known)
+        return Refused(reason, **fields)
+    return Refused(f'{reason}: {", ".join(places)}', reason=reason, places=[*places], **fields)
 
 
 class NoValidHost(Refused):
-    """No host fits; the message is the decision's one-line verdict."""
+    """No host fits; the message is the decision's one-line verdict.
+
+    Of a request for a pool its details have the kind, and the message speaks of pools.
+    """
 
     code = 'gantt.no_valid_host'
     http_status = 409
-    template = 'No valid host was found. {reason}'
+    template = 'No valid {kind} was found. {reason}'
+
+    def __init__(self, message: str | None = None, **kwargs: object) -> None:
+        if message is None:
+            message = self.template.format(**{'kind': 'host', 'reason': '', **kwargs})
+        super().__init__(message, **kwargs)
 
 
 class NotKnownHere(Refused):
-    """Error where no host here has room, and zones below are not queried for such a request."""
+    """Error where no host here has room, and child zones are not queried for such a request."""
 
     code = 'gantt.not_known_here'
     http_status = 409
@@ -98,7 +106,9 @@ class UnsupportedVersion(Refused):
     """The sender speaks a major version that this service does not."""
 
     code = 'gantt.unsupported_version'
-    template = '{method}: version {version} is not understood here; expected {expected}'
+    template = (
+        '{method}: version {version} is not supported, expected {expected}; upgrade the older side'
+    )
 
 
 class PayloadTooLarge(Refused):
@@ -110,7 +120,7 @@ class PayloadTooLarge(Refused):
 
 
 class EventsGone(Refused):
-    """Events were asked for from a moment on that is not remembered here."""
+    """Error for a query of events from a moment on that this process does not remember any more."""
 
     code = 'gantt.events_gone'
     http_status = 410
@@ -160,7 +170,7 @@ class NotFound(Refused):
 
     code = 'gantt.not_found'
     http_status = 404
-    template = '{kind} {name!r} is not known here'
+    template = '{kind} {name!r} was not found'
 
 
 class InUse(Refused):
@@ -172,7 +182,7 @@ class InUse(Refused):
 
 
 class ConsumerChanged(Refused):
-    """Allocations of a consumer are not as who writes them believes."""
+    """Error for a write of allocations whose consumer has changed since the writer read it."""
 
     code = 'gantt.consumer_changed'
     http_status = 409
@@ -182,13 +192,13 @@ class ConsumerChanged(Refused):
     )
 
 
-class ConsumerBelow(Refused):
-    """A consumer that is to get something here has it in a zone below."""
+class ConsumerInChildZone(Refused):
+    """Error for allocations here of a consumer that has allocations in a child zone."""
 
     code = 'gantt.consumer_below'
     http_status = 409
     template = (
-        'consumer {consumer} has a claim in zone {zone} below, and cannot have another one here; '
+        'consumer {consumer} has a claim in child zone {zone}, and cannot have another one here; '
         'cancel its request first'
     )
 
@@ -210,7 +220,7 @@ class ReportedByHost(Refused):
 
 
 class StaleGeneration(Refused):
-    """A change of a provider that was made from what is not so any more."""
+    """Error for a change of a provider whose generation has changed since the writer read it."""
 
     code = 'gantt.stale_generation'
     http_status = 409
@@ -221,7 +231,7 @@ class StaleGeneration(Refused):
 
 
 class StaleEpoch(Refused):
-    """A message of an older registration of the host, or of one never made."""
+    """A message of an older registration of the host, or of one that never happened."""
 
     code = 'gantt.stale_epoch'
     http_status = 409
@@ -232,7 +242,7 @@ class StaleEpoch(Refused):
 
 
 class StaleRegistration(Refused):
-    """A registration that comes after a later one out of the same journal.
+    """A registration that arrives after a later one with the same journal.
 
     The agent that began it is dead, or its journal was put back to an older state.
     """
@@ -269,22 +279,11 @@ class HostHeld(Refused):
 
 
 class NotProven(Refused):
-    """A word in the name of a host that is not signed with the key of that host."""
+    """A message in the name of a host that is not signed with the key of that host."""
 
     code = 'gantt.not_proven'
     http_status = 409
     template = 'host {host!r}: {problem}; nothing was changed. {fix}'
-
-
-class StaleReport(Refused):
-    """A report that was applied already or overtaken by a later one."""
-
-    code = 'gantt.stale_report'
-    http_status = 409
-    template = (
-        'host {host!r}: report {sequence} of epoch {epoch} is not newer than '
-        'report {current}; it was repeated or overtaken'
-    )
 
 
 class ZoneLoop(Refused):
@@ -293,17 +292,19 @@ class ZoneLoop(Refused):
     code = 'gantt.zone_loop'
     http_status = 508
     template = (
-        'This request has come through this zone before; the zones above and below form a loop. '
+        'This request has come through this zone before; its parent and child zones form a loop. '
         'Expected a tree: remove one of them'
     )
 
 
 class NotTrusted(Refused):
-    """A zone above says what only one of the same owner may."""
+    """Error for a field that only a parent zone of the same owner may send."""
 
     code = 'gantt.zone_not_trusted'
     http_status = 403
-    template = '{field}: expected {expected} of a zone above that is not registered here as trusted'
+    template = (
+        '{field}: expected {expected} of a parent zone that is not registered here as trusted'
+    )
 
 
 class OfferGone(GanttError):
@@ -315,7 +316,7 @@ class OfferGone(GanttError):
 
 
 class AllocationOutdated(GanttError):
-    """A zone above has sent a later allocation for the same consumer, which came before this."""
+    """A parent zone has sent a later allocation for the same consumer, which came before this."""
 
     code = 'gantt.allocation_outdated'
     http_status = 409
@@ -369,7 +370,7 @@ class DatabaseUnavailable(Unavailable):
 
 
 class DatabaseFull(DatabaseUnavailable):
-    """The database has no room to write; what it was told in this transaction is undone."""
+    """The database has no room to write; the changes of this transaction are undone."""
 
     code = 'gantt.database_full'
     template = (
@@ -397,7 +398,7 @@ class HostsUnknown(Unavailable):
     """ "Do not know" as opposed to "no room"."""
 
     code = 'gantt.hosts_unknown'
-    template = 'the hosts are not known: {problem}'
+    template = 'host state is unavailable: {problem}'
 
 
 class PlanUnreadable(Unavailable):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading filters, weighers and strategies by name from the entry points, with helpful errors.
+"""Loading plugins by name from the entry points, with helpful errors.
 
-A plugin is a class in group ``gantt.filters``, ``gantt.weighers`` or
-``gantt.zone_strategies``.  It is checked before the service starts: that it loads, is of the
-right kind, reads columns that exist, and that its options are sane.
+A plugin is a class in group ``gantt.filters`` or ``gantt.weighers``, or in a group of a capability,
+which passes the class that its plugins extend.  It is checked before the service starts: that it
+loads, is of the right kind, reads columns that exist, and that its options are sane.
 """
 
 import functools
@@ -17,16 +17,14 @@ import msgspec
 from gantt import exceptions
 from gantt.core.filters import host_passes
 from gantt.core.filters.base import Filter
-from gantt.core.messages.near import near
+from gantt.core.messages.near import nearest_names
 from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.plugin import Plugin
 from gantt.core.weighers.base import Weigher
-from gantt.core.zones.strategy import ZoneStrategy
 
 FILTERS = 'gantt.filters'
 WEIGHERS = 'gantt.weighers'
-STRATEGIES = 'gantt.zone_strategies'
-KINDS: dict[str, type[Plugin]] = {FILTERS: Filter, WEIGHERS: Weigher, STRATEGIES: ZoneStrategy}
+KINDS: dict[str, type[Plugin]] = {FILTERS: Filter, WEIGHERS: Weigher}
 
 #: The filters in force unless configured otherwise, cheap and selective first.
 DEFAULT_FILTERS = (
@@ -86,22 +84,22 @@ def _entries(group: str) -> dict[str, importlib.metadata.EntryPoint]:
     return entries
 
 
-def look_again() -> None:
-    """Find packages that were installed since the last scan; what is loaded stays."""
+def rescan() -> None:
+    """Make packages that were installed since the last scan visible; loaded plugins stay."""
     importlib.invalidate_caches()
     _entries.cache_clear()
 
 
 @functools.cache
-def find(group: str, name: str) -> type[Plugin]:
+def find(group: str, name: str, kind: type[Plugin] | None = None) -> type[Plugin]:
     """Return the class of a plugin.
 
+    :param kind: the class that plugins of the group extend; None: that of ``KINDS``
     :raises PluginError: unknown (with the nearest known name), does not load,
         is of the wrong kind, or reads a column that does not exist
     """
-    if ':' in name:
-        return _fit(group, name, _imported(name))
-    return _fit(group, name, _loaded(group, name))
+    plugin = _import_object(name) if ':' in name else _load_entry_point(group, name)
+    return _checked_class(group, name, plugin, kind or KINDS[group])
 
 
 def find_class(group: str, name: str, kind: type) -> Any:
@@ -110,16 +108,16 @@ def find_class(group: str, name: str, kind: type) -> Any:
     :raises PluginError: unknown (with the nearest known name), does not load, or is
         of the wrong kind
     """
-    loaded = _loaded(group, name)
+    loaded = _load_entry_point(group, name)
     if isinstance(loaded, type) and issubclass(loaded, kind):
         return loaded
-    raise _of_wrong_kind(name, loaded, kind)
+    raise _wrong_kind_error(name, loaded, kind)
 
 
-def _loaded(group: str, name: str) -> Any:
+def _load_entry_point(group: str, name: str) -> Any:
     names = installed(group)
     if name not in names:
-        nearest = near(name, names, 1)
+        nearest = nearest_names(name, names, 1)
         hint = (
             f'did you mean {nearest[0]!r}?'
             if nearest
@@ -138,34 +136,36 @@ def _loaded(group: str, name: str) -> Any:
         # What such an installation adds to the path of Python is read when a process starts.
         late = '; if "pip install -e" installed it while this process ran, start the process again'
         more = late if isinstance(e, ModuleNotFoundError) else ''
-        raise _of_import(name, e, more, 'Mend or disable it') from e
+        raise _import_error(name, e, more, 'Mend or disable it') from e
 
 
-def _of_import(name: str, error: Exception, more: str, fix: str) -> exceptions.PluginError:
+def _import_error(name: str, error: Exception, more: str, fix: str) -> exceptions.PluginError:
     """Return the error for a plugin whose import failed.
 
     Importing runs code that is not ours: whatever it raises is its failure.
     """
     module = (error.name or '') if isinstance(error, ImportError) else ''
-    if module.startswith('gantt.') and not module.startswith('gantt.plugin_api'):
+    if module.partition('.')[0] == 'gantt':
         # Only the public modules keep their paths and names from release to release.
-        more = '; expected imports from gantt.plugin_api, which has what a plugin needs'
+        more = (
+            '; expected imports from gantt.plugin_api, which has what a plugin needs: its __all__ '
+            'lists the names'
+        )
     problem = f'does not load: {type(error).__name__}: {error}{more}'
     return exceptions.PluginError(plugin=name, problem=problem, fix=fix)
 
 
-def _fit(group: str, name: str, found: Any) -> type[Plugin]:
-    """Return a class of the right kind; one written for Nova is adapted."""
-    kind = KINDS[group]
+def _checked_class(group: str, name: str, found: Any, kind: type[Plugin]) -> type[Plugin]:
+    """Return a plugin's class, checked to be of the kind; a class written for Nova is adapted."""
     if isinstance(found, type) and issubclass(found, kind):
-        found.check_columns()
+        found.check_declarations()
         return found
     if group == FILTERS and host_passes.is_for_nova(found):
-        return host_passes.adapted(found)
-    raise _of_wrong_kind(name, found, kind)
+        return host_passes.adapted_filter(found)
+    raise _wrong_kind_error(name, found, kind)
 
 
-def _of_wrong_kind(name: str, found: Any, kind: type) -> exceptions.PluginError:
+def _wrong_kind_error(name: str, found: Any, kind: type) -> exceptions.PluginError:
     return exceptions.PluginError(
         plugin=name,
         problem=f'is {found!r}; expected a subclass of {kind.__module__}.{kind.__name__}',
@@ -173,21 +173,25 @@ def _of_wrong_kind(name: str, found: Any, kind: type) -> exceptions.PluginError:
     )
 
 
-def _imported(name: str) -> Any:
-    """Return the object at ``module:Class``, which is not installed under a name of its own."""
+def _import_object(name: str) -> Any:
+    """Return the object at ``module:Class``: a plugin without an entry point."""
     module, _, attribute = name.partition(':')
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as e:
-        raise _of_import(name, e, '', 'Write module:Class, and mend it or disable it') from e
+        raise _import_error(name, e, '', 'Write module:Class, and mend it or disable it') from e
 
 
 def load(
-    names: Sequence[str], options: Mapping[str, Any] | None = None, group: str = FILTERS
+    names: Sequence[str],
+    options: Mapping[str, Any] | None = None,
+    group: str = FILTERS,
+    kind: type[Plugin] | None = None,
 ) -> list[Any]:
     """Return plugins by name, in this order.
 
     :param options: option name -> value; each plugin takes those it declares
+    :param kind: see :func:`find`
     :raises PluginError: see :func:`find`; or a name is listed twice, or an
         option has a value that the plugin refuses
     """
@@ -197,14 +201,12 @@ def load(
         raise exceptions.PluginError(
             plugin=twice[0], problem=f'is listed twice in {group}', fix='List it once'
         )
-    loaded = []
-    for name in names:
-        loaded.append(_made(find(group, name), options))
-    return loaded
+    kinds = () if kind is None else (kind,)
+    return [_make_plugin(find(group, name, *kinds), options) for name in names]
 
 
-def _made(plugin: type[Plugin], options: Mapping[str, Any]) -> Any:
-    """Return a plugin with those of the options that it declares."""
+def _make_plugin(plugin: type[Plugin], options: Mapping[str, Any]) -> Any:
+    """Return an instance of a plugin, with the values of the options that it declares."""
     return plugin({o.name: options[o.name] for o in plugin.options if o.name in options})
 
 
@@ -225,7 +227,7 @@ def load_pipeline(
     )
 
 
-def changed(
+def changed_pipeline(
     pipeline: Pipeline,
     filters: Sequence[str] | None = None,
     weighers: Sequence[str] | None = None,
@@ -242,10 +244,10 @@ def changed(
     """
     now = pipeline.described()
     classes = {
-        FILTERS: _chosen(
+        FILTERS: _classes_by_name(
             FILTERS, pipeline.filters, list(now['filters']) if filters is None else filters
         ),
-        WEIGHERS: _chosen(
+        WEIGHERS: _classes_by_name(
             WEIGHERS, pipeline.weighers, list(now['weighers']) if weighers is None else weighers
         ),
     }
@@ -254,7 +256,7 @@ def changed(
         o.name for chosen in classes.values() for plugin in chosen for o in plugin.options
     }
     for name in sorted(given_options.keys() - option_names):
-        nearest = near(name, sorted(option_names), 1)
+        nearest = nearest_names(name, sorted(option_names), 1)
         hint = f'did you mean {nearest[0]!r}?' if nearest else 'none is like it'
         raise exceptions.invalid(
             f'options.{name}',
@@ -265,7 +267,9 @@ def changed(
         values.update(plugin)
     values.update(given_options)
     try:
-        plugins = {group: [_made(p, values) for p in chosen] for group, chosen in classes.items()}
+        plugins = {
+            group: [_make_plugin(p, values) for p in chosen] for group, chosen in classes.items()
+        }
         replaced = msgspec.structs.replace(pipeline.settings, **settings)
         return Pipeline(plugins[FILTERS], plugins[WEIGHERS], replaced)
     except exceptions.PluginError as e:
@@ -274,10 +278,12 @@ def changed(
         raise exceptions.invalid(field, e.message) from None
 
 
-def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list[type[Plugin]]:
+def _classes_by_name(
+    group: str, running: Sequence[Plugin], names: Sequence[str]
+) -> list[type[Plugin]]:
     """Return classes of plugins by name.
 
-    :raises InvalidMessage: one is neither installed nor in force, or is there twice
+    :raises InvalidMessage: a name is neither installed nor in force, or is given twice
     """
     in_force = {plugin.name: type(plugin) for plugin in running}
     in_force |= {f'{cls.__module__}:{cls.__qualname__}': cls for cls in in_force.values()}
@@ -289,7 +295,7 @@ def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list
                 if ':' in name:
                     raise exceptions.PluginError(
                         plugin=name,
-                        problem='expected the name of one that is installed or in force',
+                        problem='expected the name of a plugin that is installed or in force',
                     )
                 plugin = find(group, name)
         except exceptions.PluginError as e:

@@ -29,15 +29,15 @@ SECONDS = {
     'nova_source': 80,
     'oracle': 45,
     'placement': 20,
-    'properties': 115,
+    'properties': 70,
     'rabbit': 130,
     'rpc': 60,
     'scheduler': 140,
     'shadow': 30,
-    'sim': 160,
+    'sim': 120,
     'telemetry': 35,
     'transfer': 80,
-    'zones': 530,
+    'zones': 400,
 }
 #: Seconds of the clock that the next features may add to a run.
 REST = 585

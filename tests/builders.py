@@ -15,10 +15,11 @@ from msgspec import UNSET
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State, claim_id
 from gantt.core.claims.commit import (
+    ClaimColumns,
     ClaimDraft,
     CommitResult,
     DecisionRecord,
-    GroupSwap,
+    GroupPrecondition,
     RequestDraft,
     RequestOutcome,
 )
@@ -36,7 +37,9 @@ from gantt.core.messages.request import (
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Group, HostRow
 from gantt.core.resources.provider import ProviderFilter, ResourceProvider
-from gantt.scheduler.ports import ClaimOutcome, ReportOutcome, Stores
+from gantt.scheduler.ports.hosts import ReportOutcome
+from gantt.scheduler.ports.requests import ClaimOutcome
+from gantt.stores import AllStores
 
 CLASSES = {'vcpu': 'VCPU', 'pcpu': 'PCPU', 'ram': 'MEMORY_MB', 'disk': 'DISK_GB'}
 #: The audit of a store that is in order.
@@ -119,7 +122,7 @@ class ADraft(Builder):
         """Add one more member, on a host."""
         provider_id = host if isinstance(host, int) else host.id
         member = len(self.fields['claims']) + self.fields.get('first_member', 0)
-        swap = self.fields.get('group')
+        precondition = self.fields.get('group')
         claim = Claim(
             id=claim_id(self.id, self.fields.get('attempt', 1), member),
             request_id=self.id,
@@ -131,7 +134,7 @@ class ADraft(Builder):
             lifecycle=Lifecycle(lifecycle),
             purpose=Purpose(purpose),
             allocations={provider_id: amounts(**(short or {'vcpu': 1}))},
-            group=group or (swap.uuid if swap else None),
+            group=group or (precondition.uuid if precondition else None),
             move_id=move_id,
             layout=layout,
             project_id=self.fields.get('project_id'),
@@ -169,11 +172,13 @@ class ADraft(Builder):
 
     def planned_at(self, generation: int, group: str, policy: str = 'anti-affinity') -> Self:
         """Place in a server group, planned with its rule at that generation."""
-        return self.having(group=GroupSwap(uuid=group, generation=generation, policy=policy))
+        return self.having(
+            group=GroupPrecondition(uuid=group, generation=generation, policy=policy)
+        )
 
     def build(self) -> RequestDraft:
         fields = {k: v for k, v in self.fields.items() if k != 'first_member'}
-        return RequestDraft(**fields)
+        return RequestDraft(**{**fields, 'claims': ClaimColumns.of(fields['claims'])})
 
 
 def a_draft(request_id: str | None = None, **fields: Any) -> ADraft:
@@ -188,17 +193,17 @@ def a_draft(request_id: str | None = None, **fields: Any) -> ADraft:
     return ADraft(**{**base, **fields})
 
 
-def commit(store: Stores, *drafts: ADraft) -> CommitResult:
+def commit(store: AllStores, *drafts: ADraft) -> CommitResult:
     """Commit one batch."""
     return store.requests.commit([draft.build() for draft in drafts])
 
 
-def report_outcome(store: Stores, draft: ADraft) -> RequestOutcome:
+def report_outcome(store: AllStores, draft: ADraft) -> RequestOutcome:
     """Commit a draft alone."""
     return commit(store, draft).outcomes[0]
 
 
-def claimed(store: Stores, draft: ADraft) -> list[Claim]:
+def claimed(store: AllStores, draft: ADraft) -> list[Claim]:
     """Commit a draft alone, which must be placed; its claims by member."""
     fate = report_outcome(store, draft)
     assert fate.outcome == 'placed', fate
@@ -300,14 +305,14 @@ class AHost:
         """Set these fields in each of its reports."""
         return AHost(self.name, self.facts.having(**fields))
 
-    def on(self, store: Stores, **said: Any) -> 'Host':
+    def on(self, store: AllStores, **said: Any) -> 'Host':
         """Register the host on a store, with a first report."""
         host = Host(store, self.name, self.facts)
         host.register(**said)
         assert host.report().outcome == 'applied'
         return host
 
-    def at_work(self, store: Stores, row: dict[str, Any]) -> 'Host':
+    def at_work(self, store: AllStores, row: dict[str, Any]) -> 'Host':
         """Return a host that registered long ago and goes on where ``row`` states."""
         host = Host(store, self.name, self.facts)
         host.id, host.epoch, host.sequence = row['id'], row['epoch'], row['sequence']
@@ -319,7 +324,7 @@ def a_host(name: str = 'cmp-1') -> AHost:
     return AHost(name, a_report(name))
 
 
-def register_host(store: Stores, message: RegisterHost) -> Registration:
+def register_host(store: AllStores, message: RegisterHost) -> Registration:
     """Register one host.
 
     :raises GanttError: the reason why it was not
@@ -330,7 +335,7 @@ def register_host(store: Stores, message: RegisterHost) -> Registration:
     return outcome
 
 
-def list_providers(store: Stores, **criteria: Any) -> list[ResourceProvider]:
+def list_providers(store: AllStores, **criteria: Any) -> list[ResourceProvider]:
     """Return providers with their inventories, hosts among them, by uuid.
 
     :param criteria: of ``ProviderFilter``
@@ -341,7 +346,7 @@ def list_providers(store: Stores, **criteria: Any) -> list[ResourceProvider]:
 
 
 def set_inventories(
-    store: Stores, uuid: str, inventories: Mapping[str, Inventory]
+    store: AllStores, uuid: str, inventories: Mapping[str, Inventory]
 ) -> ResourceProvider:
     """Replace the inventories of a provider, whose custom classes are declared for that."""
     for name in inventories:
@@ -353,7 +358,7 @@ def set_inventories(
 class Host:
     """A host that reports to a store; it counts its messages as an agent does."""
 
-    def __init__(self, store: Stores, name: str, facts: AReport) -> None:
+    def __init__(self, store: AllStores, name: str, facts: AReport) -> None:
         self.store = store
         self.name = name
         self.facts = facts
@@ -417,20 +422,20 @@ class Host:
         return self.store.claims.release_claims(self.words(*claims, **fields)).outcomes
 
 
-def state_of(store: Stores, claim: Claim | str) -> State:
+def state_of(store: AllStores, claim: Claim | str) -> State:
     """Return the state of a claim as it is now."""
     claim_row = store.claims.load_claim(claim.id if isinstance(claim, Claim) else claim)
     assert claim_row is not None
     return claim_row.state
 
 
-def generation_of(store: Stores, group: str) -> int:
+def generation_of(store: AllStores, group: str) -> int:
     """Return the generation of a server group as it is now; 0: there is none."""
     group_row = store.groups.load_group(group)
     return group_row.generation if group_row is not None else 0
 
 
-def live(store: Stores, **where: Any) -> list[Claim]:
+def live(store: AllStores, **where: Any) -> list[Claim]:
     """Return live claims."""
     return [claim for claim in store.claims.list_claims(limit=10_000, **where) if claim.is_live]
 

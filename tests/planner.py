@@ -6,11 +6,11 @@ from typing import Any
 
 from gantt import exceptions, plugin_loader
 from gantt.core.claims.claim import Claim
-from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.messages import base
-from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.groups.model.group_answer import GroupAnswer
+from gantt.groups.model.place_group import ChangeGroup, PlaceGroup
+from gantt.groups.service.planner import GroupPlanner
+from gantt.groups.service.settings import PlannerSettings
 from gantt.scheduler.settings import SchedulerSettings
 from tests.world import World, new_uuid
 

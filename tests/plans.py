@@ -6,12 +6,11 @@ from collections.abc import Mapping
 import msgspec
 
 from gantt.core.claims.claim import Claim, claim_id
-from gantt.core.claims.commit import ClaimDraft, GroupSwap
+from gantt.core.claims.commit import ClaimDraft, GroupPrecondition
 from gantt.core.claims.reservations import GroupPlanRecord, TakenReservation, placeholder_consumer
-from gantt.core.messages.level_policy import Policy
-from gantt.core.messages.policy_set import POLICIES, PolicySet
+from gantt.core.messages.policy_set import POLICIES_POLICY, Policy, PolicySet
 from gantt.core.messages.request import Lifecycle
-from gantt.scheduler.ports import Stores
+from gantt.stores import AllStores
 from tests.builders import ADraft, Host, a_draft, amounts, new_uuid, report_outcome
 
 DOCUMENT = PolicySet(policies=[Policy.SOFT_ANTI_AFFINITY]).text
@@ -25,13 +24,15 @@ def a_plan(
     generation: int = 0,
     seconds: float = 3600.0,
     project: str | None = None,
-    swap: GroupSwap | None = None,
+    precondition: GroupPrecondition | None = None,
     request_id: str | None = None,
     **short: int,
 ) -> ADraft:
     """Return a request that plans members of a group by name, each on its host."""
-    swap = swap or GroupSwap(group, generation, POLICIES, policies=DOCUMENT)
-    draft = a_draft(request_id, group=swap, project_id=project).whole().leased(seconds)
+    precondition = precondition or GroupPrecondition(
+        group, generation, POLICIES_POLICY, policies=DOCUMENT
+    )
+    draft = a_draft(request_id, group=precondition, project_id=project).whole().leased(seconds)
     claims = []
     for number, (name, host) in enumerate(hosts.items()):
         claim = Claim(
@@ -60,7 +61,7 @@ def a_plan(
     return draft.having(claims=claims, plan=plan)
 
 
-def planned(store: Stores, hosts: Mapping[str, Host], **fields: object) -> dict[str, Claim]:
+def planned(store: AllStores, hosts: Mapping[str, Host], **fields: object) -> dict[str, Claim]:
     """Plan a group; return its places by the names of their members."""
     group = str(fields.pop('group', None) or new_uuid())
     outcome = report_outcome(store, a_plan(group, hosts, **fields))  # type: ignore[arg-type]
@@ -68,7 +69,7 @@ def planned(store: Stores, hosts: Mapping[str, Host], **fields: object) -> dict[
     return places(store, group)
 
 
-def places(store: Stores, group: str) -> dict[str, Claim]:
+def places(store: AllStores, group: str) -> dict[str, Claim]:
     """Return the live claims of members by their names, of which there is one each."""
     claims = store.plans.load_reservations([group])[group]
     by_name = {claim.member_name: claim for claim in claims if claim.member_name is not None}
@@ -98,7 +99,7 @@ def a_create(*takes: TakenReservation, request_id: str | None = None, **fields: 
 
 
 def created(
-    store: Stores,
+    store: AllStores,
     place: Claim,
     consumer: str | None = None,
     request_id: str | None = None,

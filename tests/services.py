@@ -18,19 +18,20 @@ import pytest
 import sqlalchemy as sa
 
 from gantt.db.engine import session
+from gantt.rpc.amqp import reader
 
 POSTGRESQL = ('GANTT_TEST_POSTGRESQL', 'postgresql+psycopg://root@127.0.0.1:5432/postgres')
 MYSQL = ('GANTT_TEST_MYSQL', 'mysql+pymysql://root@127.0.0.1:3306/test')
 RABBIT = ('GANTT_TEST_RABBIT', 'rabbit://guest:guest@127.0.0.1:5672/')
 
 #: On a machine that has little time for it a test is cut off in no transaction.
-UNHURRIED = session.Waits(idle_transaction=60.0)
+UNHURRIED = session.Timeouts(idle_transaction=60.0)
 
 #: For tests whose threads contend for the same rows without an end: none waits in vain, either.
-PATIENT = session.Waits(lock=30.0, idle_transaction=30.0)
+PATIENT = session.Timeouts(lock=30.0, idle_transaction=30.0)
 
 
-def own_name() -> str:
+def unique_name() -> str:
     """Return a name for a database or vhost that no other worker or run uses."""
     worker = os.environ.get('PYTEST_XDIST_WORKER', 'main')
     return f'gantt_test_{worker}_{os.getpid()}_{uuid.uuid4().hex[:6]}'
@@ -48,11 +49,11 @@ def _absent(service: str, variable: str, url: str, problem: object) -> None:
 def _database(service: str, variable: str, default: str) -> Iterator[str]:
     url = os.environ.get(variable) or default
     try:
-        admin = session.build_engine(url, waits=session.Waits(connect=2))
+        admin = session.build_engine(url, timeouts=session.Timeouts(connect=2))
         connection = admin.connect()
     except Exception as e:
         _absent(service, variable, url, e)
-    name = own_name()
+    name = unique_name()
     with connection:
         connection.execution_options(isolation_level='AUTOCOMMIT')
         connection.exec_driver_sql(f'CREATE DATABASE {name}')
@@ -95,7 +96,8 @@ def rabbitmqctl(*arguments: str) -> bool:
 def rabbit_url() -> Iterator[str]:
     """Yield a transport url with a vhost of this worker.
 
-    Where vhosts cannot be made here, the url is used as it was given.
+    Where vhosts cannot be made here, the url is used as it was given.  Readers in this process
+    look ten times as often as in service whether they are to end: each test waits for some.
     """
     variable, default = RABBIT
     url = os.environ.get(variable) or default
@@ -104,12 +106,14 @@ def rabbit_url() -> Iterator[str]:
         socket.create_connection((parts.hostname, parts.port or 5672), 2).close()
     except OSError as e:
         _absent('RABBITMQ', variable, url, e)
-    name = own_name()
-    if not rabbitmqctl('add_vhost', name):
-        yield url
-        return
-    rabbitmqctl('set_permissions', '-p', name, parts.username or 'guest', '.*', '.*', '.*')
-    try:
-        yield parts._replace(path=f'/{name}').geturl()
-    finally:
-        rabbitmqctl('delete_vhost', name)
+    name = unique_name()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, 'UNSHARED_READ_SECONDS', 0.1 * reader.UNSHARED_READ_SECONDS)
+        if not rabbitmqctl('add_vhost', name):
+            yield url
+            return
+        rabbitmqctl('set_permissions', '-p', name, parts.username or 'guest', '.*', '.*', '.*')
+        try:
+            yield parts._replace(path=f'/{name}').geturl()
+        finally:
+            rabbitmqctl('delete_vhost', name)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.provider import ResourceProvider
-from gantt.core.resources.shared_pool import SHARES
+from gantt.core.resources.provider import SHARES_TRAIT, ResourceProvider
 
 
 def a_shared_pool(
@@ -26,6 +25,6 @@ def a_shared_pool(
 
 def share(store: Any, provider: ResourceProvider, aggregates: Sequence[str] | None) -> None:
     """Let a provider be shared within exactly these aggregates; None: not at all."""
-    traits = [SHARES] if aggregates is not None else []
+    traits = [SHARES_TRAIT] if aggregates is not None else []
     store.providers.save_provider_traits(provider.uuid, traits)
     store.providers.save_provider_aggregates(provider.uuid, list(aggregates or ()))

@@ -8,8 +8,8 @@ import pytest
 from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
+from gantt.conf import FloatOpt
 from gantt.conf import filters as section
-from gantt.conf import floats
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.filters.base import Filter
 from gantt.core.placement.pipeline import Pipeline
@@ -43,10 +43,10 @@ def installed(tmp_path, monkeypatch):
 
     monkeypatch.syspath_prepend(str(tmp_path / 'site'))
     plugin_loader.find.cache_clear()
-    plugin_loader.look_again()
+    plugin_loader.rescan()
     yield install
     plugin_loader.find.cache_clear()
-    plugin_loader.look_again()
+    plugin_loader.rescan()
     sys.modules.pop('acme_parts', None)
 
 
@@ -112,6 +112,21 @@ def test_a_plugin_of_another_package_loads(installed):
             'acme_parts:X',
             r"cannot import name 'Unknown'.*; expected imports from gantt\.plugin_api",
         ),
+        (
+            'from gantt import filters',
+            'acme_parts:X',
+            r"cannot import name 'filters'.*; expected imports from gantt\.plugin_api",
+        ),
+        (
+            'from gantt.plugin_api import Gone',
+            'acme_parts:X',
+            r"cannot import name 'Gone'.*its __all__ lists the names",
+        ),
+        (
+            'import gantt.plugin_api.old',
+            'acme_parts:X',
+            r"No module named 'gantt\.plugin_api\.old'.*its __all__ lists the names",
+        ),
         ('', 'acme_parts:X', 'does not load: .*X'),
         ('X = 5', 'acme_parts:X', 'expected a subclass of gantt.core.filters.base.Filter'),
         ('class X: pass', 'acme_parts:X', 'expected a subclass of gantt.core.filters.base.Filter'),
@@ -161,7 +176,7 @@ def test_options_become_options_of_the_configuration():
     opts = {opt.name: opt for opt in section.opts_of(Sized)}
     assert {name: type(opt) for name, opt in opts.items()} == {
         'size': cfg.IntOpt,
-        'share': floats.FloatOpt,
+        'share': FloatOpt,
         'strict': cfg.BoolOpt,
         'label': cfg.StrOpt,
     }
@@ -244,13 +259,15 @@ def test_the_default_configuration_is_the_default_pipeline(tmp_path):
 def test_a_pipeline_changes_to_what_is_installed_or_in_force_and_imports_nothing():
     now = Pipeline([Sized({'size': 5})], [])
     for name in ('Sized', f'{__name__}:Sized'):
-        changed = plugin_loader.changed(now, ['ComputeFilter', name], options={'share': 0.25})
+        changed = plugin_loader.changed_pipeline(
+            now, ['ComputeFilter', name], options={'share': 0.25}
+        )
         assert [rule.name for rule in changed.filters] == ['ComputeFilter', 'Sized']
         assert changed.filters[1].settings() == {**now.filters[0].settings(), 'share': 0.25}
-    assert plugin_loader.changed(now, shuffle_best=True).filters[0].size == 5
+    assert plugin_loader.changed_pipeline(now, shuffle_best=True).filters[0].size == 5
     for wrong in ('this:s', f'{__name__}:Odd', 'ComputFilter'):
         with pytest.raises(exceptions.InvalidMessage) as caught:
-            plugin_loader.changed(now, ['ComputeFilter', wrong])
+            plugin_loader.changed_pipeline(now, ['ComputeFilter', wrong])
         assert caught.value.kwargs['field'] == 'filters[1]'
     assert 'this' not in sys.modules
 

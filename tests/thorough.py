@@ -12,3 +12,8 @@ IS_THOROUGH = bool(os.environ.get('GANTT_THOROUGH'))
 def stride(cases: int) -> int:
     """Return the step through cases of which every ``cases``-th is enough for one change."""
     return 1 if IS_THOROUGH else cases
+
+
+def examples(cases: int) -> int:
+    """Return how many of so many random cases are enough for one change."""
+    return cases if IS_THOROUGH else cases // 3

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from devel.doubles import ManualClock, MemoryRecorder
 from devel.memory_store.stores import memory_stores
 from gantt import plugin_loader
 from gantt.core.messages.report import (
@@ -29,12 +30,11 @@ from gantt.core.records import members
 from gantt.core.records.decision import Answer
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import SqlStores, sql_stores
-from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.ports import Clock
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.groups.service.group_members import GroupMembers
+from gantt.scheduler.ports.process import Clock
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.stores import SqlStores, sql_stores
 
 
 def new_uuid() -> str:
@@ -52,7 +52,7 @@ class Replies:
         self.sends += 1
         for handle, answer in answers:
             assert handle not in self.answers, 'a caller was answered twice'
-            self.answers[handle] = members.plain(answer)
+            self.answers[handle] = members.encodable_answer(answer)
 
     send_soon = send
 
@@ -125,7 +125,7 @@ def sqlite_store(clock: Clock) -> SqlStores:
 
     def connected(connection: Any, record: object) -> None:
         # The database reads the time from this, see session.CLOCK.
-        connection.create_function('julianday', 1, lambda now: clock.wall() / 86400.0 + 2440587.5)
+        connection.create_function('gantt_clock', 0, clock.wall)
 
     sa.event.listen(engine, 'connect', connected)
     return sql_stores(engine)
@@ -154,7 +154,9 @@ class World:
     def another_scheduler(self) -> Scheduler:
         pipeline = plugin_loader.load_pipeline()
         settings = SchedulerSettings(worker=f'worker-{len(self.schedulers) + 1}', **self.settings)
-        scheduler = Scheduler(self.store, pipeline, self.recorder, settings, self.clock)
+        scheduler = Scheduler(
+            self.store, pipeline, self.recorder, settings, self.clock, make_hook=GroupMembers
+        )
         scheduler.cache.fetch()
         self.schedulers.append(scheduler)
         return scheduler
@@ -164,7 +166,7 @@ class World:
         for _ in range(times):
             self.clock.advance(seconds)
             for scheduler in self.schedulers:
-                scheduler.intake.step()
+                scheduler.report_queue.step()
                 scheduler.housekeeping.step()
                 scheduler.placing.step()
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from devel.demo import say, scenario
 from devel.demo.environment import Stage
-from devel.demo.groups import GroupAct
+from devel.demo.groups import GroupDemo
 from gantt import exceptions
-from gantt.cmd.arguments import ArgumentParser, whole
+from gantt.cli import parsing
 from gantt.cmd.process_signals import ProcessSignals
 
-NEXT = (
+NEXT_STEPS = (
     'make demo ARGS=--serve       the same, and it stays up: dashboard and commands to try',
     'doc/source/install/          a service on RabbitMQ and PostgreSQL or MariaDB',
     'doc/source/contributor/write-a-filter.rst    a rule of your own, in minutes',
@@ -27,17 +27,25 @@ NEXT = (
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = ArgumentParser(prog='python -m devel.demo', description=__doc__.splitlines()[0])
-    parser.add_argument('--hosts', type=whole(100_000, 20), default=200, help='fake hosts (200)')
+    parser = parsing.Parser(prog='python -m devel.demo', description=__doc__.splitlines()[0])
     parser.add_argument(
-        '--requests', type=whole(1_000_000, 10), default=1000, help='requests (1000)'
+        '--hosts', type=parsing.whole_number(20, 100_000), default=200, help='fake hosts (200)'
     )
     parser.add_argument(
-        '--seed', type=whole(least=0), default=1, help='of hosts, requests and trouble'
+        '--requests', type=parsing.whole_number(10, 1_000_000), default=1000, help='requests (1000)'
+    )
+    parser.add_argument(
+        '--seed',
+        type=parsing.whole_number(0, parsing.SEED_MAX),
+        default=1,
+        help='of hosts, requests and trouble',
     )
     parser.add_argument('--serve', action='store_true', help='stay up, with the HTTP interface')
     parser.add_argument(
-        '--port', type=whole(65_535), default=8790, help='of the HTTP interface (8790)'
+        '--port',
+        type=parsing.whole_number(1, 65_535),
+        default=8790,
+        help='of the HTTP interface (8790)',
     )
     return parser.parse_args(argv)
 
@@ -62,20 +70,20 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
         stack.callback(stage.close)
         stage.open()
         say.heading('1. Hosts register and report')
-        scenario.hosts_appear(stage, given.hosts)
+        scenario.register_hosts(stage, given.hosts)
         say.heading('2. An unmodified Nova asks')
-        scenario.nova_asks(stage)
+        scenario.send_nova_calls(stage)
         say.heading(f'3. A conductor asks {given.requests} times, and hosts are killed')
-        tally = scenario.conductor_asks(stage, given.requests, given.seed)
+        tally = scenario.send_requests(stage, given.requests, given.seed)
         say.heading('4. What was placed where')
-        scenario.where_it_went(tally, stage)
+        scenario.show_placements(tally, stage)
         say.heading('5. Why')
-        scenario.explanations(stage, tally)
+        scenario.explain_decisions(stage, tally)
         say.heading('6. Volumes and addresses: places that are not on hosts')
-        pools_hold = played(lambda: scenario.pools_are_requested(stage))
+        pools_hold = played(lambda: scenario.request_pools(stage))
         leased = time.monotonic()
         say.heading('7. A cluster that is placed as a whole')
-        cluster_holds = played(GroupAct(stage, given.seed).play)
+        cluster_holds = played(GroupDemo(stage, given.seed).play)
         say.heading('8. The audit')
         promises_hold = scenario.audit(stage, leased) and pools_hold and cluster_holds
         say.line(f'all of it took {time.monotonic() - began:.0f} s')
@@ -83,7 +91,7 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
             _serve(stage, given.port)
         else:
             say.heading('Next')
-            say.block(NEXT)
+            say.block(NEXT_STEPS)
     return 0 if promises_hold else 1
 
 
@@ -113,7 +121,7 @@ def _serve(stage: Stage, port: int) -> None:
             f'curl -s {url}/metrics | grep ^gantt_',
         ]
     )
-    for _ in ProcessSignals().by_signals().until_stop():
+    for _ in ProcessSignals().handle_signals().requests_until_stop():
         say.line('Ctrl-C ends it')
 
 

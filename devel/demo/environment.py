@@ -15,33 +15,36 @@ from collections.abc import Iterator
 from typing import Any
 
 from gantt import client
-from gantt.client.planner import PlannerClient
-from gantt.cmd import planning, wiring
+from gantt.cmd import planning, policies, wiring
+from gantt.cmd.http_app import make_app
+from gantt.cmd.rpc_service import rpc_service
+from gantt.compute.agent.host_agent import HostAgent, HostAgentSettings, with_agent
 from gantt.compute.agent.journal import SqliteJournal
-from gantt.compute.drivers.start_locks import StartLocks
-from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.farm.farm import FakeHost, Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
-from gantt.compute.farm.runner import Runner
-from gantt.compute.farm.shapes import Shape
-from gantt.compute.listen import BuildListener, Methods
-from gantt.compute.over_rpc import OverRpc
+from gantt.compute.agent.runner import Runner
+from gantt.compute.drivers.this_machine import StartLocks, ThisMachine
+from gantt.compute.farm import FakeHost, Farm, FarmPlan
+from gantt.compute.listen import BuildListener, interface_of
+from gantt.compute.over_rpc import RpcSchedulerPort
+from gantt.compute.shapes import Shape
 from gantt.core.messages.report import RegisterHost
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import connect
-from gantt.http.app import make_app
+from gantt.groups.client import PlannerClient
+from gantt.groups.insights import HOOKS
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
-from gantt.rpc.service import RpcService
+from gantt.nova.service.facade import NovaFacade
+from gantt.placement_api.http.app import make_placement_app
+from gantt.placement_api.http.dispatch import mounted_app
+from gantt.stores import connect
 from gantt.telemetry.metrics import MetricRegistry
 
-FARM = 'farm'
+FARM_NAME = 'farm'
 WAIT_SECONDS = 120.0
 #: A conductor waits so long for a host that may be dead.
 BUILD_SECONDS = 2.0
-TOO_BUSY = 'the machine is too busy: '
+TOO_BUSY_PREFIX = 'the machine is too busy: '
 
 CONFIG = """\
 [DEFAULT]
@@ -123,10 +126,13 @@ class Stage:
         self.metrics = MetricRegistry()
         self.stores = connect(self.conf)
         self.scheduler = wiring.scheduler(self.conf, self.stores, self.metrics)
+        nova = NovaFacade(self.stores, self.scheduler)
+        self.scheduler.add(nova)
         self.groups = planning.Planning(self.conf, self.stores, self.metrics)
-        self.rpc = RpcService(
+        self.rpc = rpc_service(
             self.conf,
             self.scheduler,
+            nova=nova,
             planner=self.groups.planner,
             server='demo',
             count=self.metrics.count,
@@ -135,17 +141,17 @@ class Stage:
         self.conductor = client.SchedulerClient(self.transport)
         self.planner = PlannerClient(self.transport)
         self.builder = client.ComputeClient(self.transport, timeout=BUILD_SECONDS)
-        self._port = OverRpc(self.transport)
+        self._port = RpcSchedulerPort(self.transport)
         self.farm = Farm(FarmPlan(count=hosts, seed=seed, shapes=SHAPES), self._port)
         self._farms = [self.farm]
-        self._listeners = [self._listener(FARM, self.farm)]
+        self._listeners = [self._listener(FARM_NAME, self.farm)]
         self.machine = self._this_machine()
         self._runner = Runner(2)
         self._server: HttpServer | None = None
 
     def _listener(self, topic: str, farm: Farm) -> BuildListener:
-        methods = Methods(farm, farm.command)
-        return BuildListener(self.transport, topic, methods, list(farm.hosts), threads=8)
+        interface = interface_of(farm, farm.command)
+        return BuildListener(self.transport, topic, interface, list(farm.hosts), threads=8)
 
     def _this_machine(self) -> HostAgent:
         locks = StartLocks(self.folder / 'starting')
@@ -169,7 +175,7 @@ class Stage:
         self._listeners[0].start()
         self.farm.start()
         assert self.machine.agent is not None
-        machine = BuildListener(self.transport, self.host, Methods(self.machine.agent))
+        machine = BuildListener(self.transport, self.host, interface_of(self.machine.agent))
         self._listeners.append(machine)
         machine.start()
         self._runner.add(self.machine)
@@ -190,14 +196,16 @@ class Stage:
         for farm in self._farms:
             yield from farm.hosts.values()
 
-    def hosts_reporting(self) -> int:
+    def reporting_host_count(self) -> int:
         """Return how many hosts the scheduler knows that have reported."""
         table = self.scheduler.cache.working
         return len(table) - table.count_stale(1e6)
 
     def serve(self, port: int) -> str:
         """Serve the HTTP interface; returns its URL."""
-        insights = Insights(self.stores, self.scheduler.placing.pipeline, self.scheduler.settings)
+        insights = Insights(
+            self.stores, self.scheduler.placing.pipeline, HOOKS, self.scheduler.settings
+        )
         app = make_app(
             insights,
             self.stores,
@@ -207,7 +215,14 @@ class Stage:
             {},
             plans=self.planner,
         )
-        self._server = HttpServer(app, '127.0.0.1', port, 4)
+        placement = make_placement_app(
+            self.stores,
+            self.metrics,
+            HttpSettings(),
+            policies.defaults(),
+            candidates=insights.candidates,
+        )
+        self._server = HttpServer(mounted_app(app, placement, at_root=False), '127.0.0.1', port, 4)
         self._server.start()
         return f'http://127.0.0.1:{self._server.port}'
 
@@ -225,11 +240,11 @@ class Stage:
         self.scheduler.stop(5.0)
 
 
-def wait_until(what: Any, seconds: float = WAIT_SECONDS, step: float = 0.1) -> bool:
+def wait_until(condition: Any, seconds: float = WAIT_SECONDS, step: float = 0.1) -> bool:
     """Wait until ``what()`` is true; return whether it became so in time."""
     end = time.monotonic() + seconds
     pause = threading.Event()
-    while not what():
+    while not condition():
         if time.monotonic() > end:
             return False
         pause.wait(step)

@@ -14,33 +14,31 @@ import msgspec
 
 from devel.demo import say
 from devel.demo.cluster import DATABASES, FLAVORS, HOSTS, RACKS, REPLICAS, SHOPS, SPARES, Cluster
-from devel.demo.environment import TOO_BUSY, Stage, wait_until
+from devel.demo.environment import TOO_BUSY_PREFIX, Stage, wait_until
 from gantt import exceptions
-from gantt.compute.farm.farm import Farm, FarmPlan
-from gantt.compute.farm.faults import Fault, Selector
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.groups.group_plan import GroupPlan
-from gantt.core.groups.plan_view import GroupPlanView
-from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
+from gantt.compute.farm import Farm, FarmPlan, Fault, HostSelector
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
-from gantt.insights.explain.wording import count
+from gantt.groups.model.group_answer import GroupAnswer, GroupPlanView
+from gantt.groups.model.group_plan import GroupPlan
+from gantt.groups.model.place_group import ChangeGroup, PlaceGroup
+from gantt.insights.explain.wording import counted_noun
 
 T = TypeVar('T')
 
-CALLERS = 8
+CALLER_THREADS = 8
 #: That a plan is improved for.
 PLAN_MS = 1500
 #: Each host of the hall is the first of its shape.
-NAMES = 'hall'
+NAME_PREFIX = 'hall'
 #: Members on the host that is lost, where there is such a host.
-LOST = 2
+LOST_GUESTS = 2
 #: Time that hosts may take to report that guests run.
 CONFIRM_SECONDS = 10.0
 #: Tries of a step where hosts do not report in time, and seconds to wait for them.
 TRIES, LATE_SECONDS = 3, 30.0
 
 
-class GroupAct:
+class GroupDemo:
     """The cluster on its way; one method for each part."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
@@ -51,15 +49,15 @@ class GroupAct:
     def play(self) -> bool:
         """Play the whole scenario; return whether every member is where it should be."""
         self._hosts_appear()
-        plan = self._planned()
-        self._say_racks(plan)
-        self._creates(plan)
-        all_created = self._all_run('created')
-        return self._heals(self._kills_one(plan)) and all_created
+        plan = self._is_planned()
+        self._print_racks(plan)
+        self._create_members(plan)
+        all_created = self._wait_until_all_run('created')
+        return self._heal_and_check(self._kill_host(plan)) and all_created
 
     # -- hosts -------------------------------------------------------------------------
     def _hosts_appear(self) -> None:
-        self._add_hosts(FarmPlan(count=HOSTS, prefix=NAMES, shapes=self._cluster.shapes))
+        self._add_hosts(FarmPlan(count=HOSTS, prefix=NAME_PREFIX, shapes=self._cluster.shapes))
         say.paragraph(
             f'{HOSTS} hosts in {RACKS} racks have room for one cluster, and nothing more: '
             f'{DATABASES} databases of {REPLICAS}, each on a rack of its own, and {SHOPS} shops, '
@@ -83,10 +81,10 @@ class GroupAct:
             return reported >= farm.hosts.keys()
 
         if not wait_until(is_known):
-            raise RuntimeError(TOO_BUSY + 'the hosts of the cluster have not reported')
+            raise RuntimeError(TOO_BUSY_PREFIX + 'the hosts of the cluster have not reported')
 
     # -- step one: the plan ---------------------------------------------------------------
-    def _planned(self) -> GroupPlan:
+    def _is_planned(self) -> GroupPlan:
         try:
             return self._once_all_report(self._place)
         except exceptions.NoValidHost as e:
@@ -117,10 +115,12 @@ class GroupAct:
                 ('planned as a whole', member_count - plan.goals.missing, member_count),
             ],
         )
-        say.paragraph(f'{_how_good(plan)}; planned, checked and claimed in {seconds:.1f} s', '  ')
+        say.paragraph(
+            f'{_quality_text(plan)}; planned, checked and claimed in {seconds:.1f} s', '  '
+        )
         return plan
 
-    def _say_racks(self, plan: GroupPlan) -> None:
+    def _print_racks(self, plan: GroupPlan) -> None:
         hosts = {host.name: host for host in self._stage.groups.planner.cache.table().hosts}
         racks: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         for member in plan.members:
@@ -143,17 +143,19 @@ class GroupAct:
         )
 
     # -- step two: the creates ---------------------------------------------------------------
-    def _creates(self, plan: GroupPlan) -> None:
+    def _create_members(self, plan: GroupPlan) -> None:
         """Create all members, by several callers; the first of them wrongly before."""
         names = [member.name for member in plan.members]
         self._rng.shuffle(names)
-        self._differs(names[0])
+        self._check_refusal_of_difference(names[0])
         began = time.monotonic()
         self._create(names)
         seconds = time.monotonic() - began
-        say.line(f'{CALLERS} callers create all {len(names)} in random order, in {seconds:.1f} s')
+        say.line(
+            f'{CALLER_THREADS} callers create all {len(names)} in random order, in {seconds:.1f} s'
+        )
 
-    def _differs(self, name: str) -> None:
+    def _check_refusal_of_difference(self, name: str) -> None:
         """Check that a create that is not as planned is refused, by the fields that differ."""
         spec = self._spec(name)
         flavor = next(f for f in FLAVORS.values() if f[1] != spec.resources['MEMORY_MB'])
@@ -184,7 +186,7 @@ class GroupAct:
                 except exceptions.GanttError as e:
                     troubles.append(f'{name}: {e.message}')
 
-        callers = [threading.Thread(target=caller, daemon=True) for _ in range(CALLERS)]
+        callers = [threading.Thread(target=caller, daemon=True) for _ in range(CALLER_THREADS)]
         for thread in callers:
             thread.start()
         for thread in callers:
@@ -206,40 +208,40 @@ class GroupAct:
         return msgspec.structs.replace(described_members.spec, group=group)
 
     # -- a host is lost -------------------------------------------------------------------------
-    def _kills_one(self, plan: GroupPlan) -> str:
+    def _kill_host(self, plan: GroupPlan) -> str:
         """Kill a host; return its name."""
         of_host = collections.Counter(member.host for member in plan.members)
-        victim = min(sorted(of_host), key=lambda host: abs(of_host[host] - LOST))
+        victim = min(sorted(of_host), key=lambda host: abs(of_host[host] - LOST_GUESTS))
         for farm in self._farms:
-            farm.command(Fault(do='die', hosts=Selector(names=[victim])))
+            farm.command(Fault(do='die', hosts=HostSelector(names=[victim])))
         say.line(f'{victim} is killed')
         return victim
 
-    def _heals(self, lost: str) -> bool:
+    def _heal_and_check(self, lost: str) -> bool:
         wait = self._stage.scheduler.settings.stale_after_seconds
-        before = self._shown()
+        before = self._show_plan()
         lost_members = {member.name for member in before.members if member.host == lost}
         say.progress(f'until {lost} has been silent for {wait:.0f} s')
-        wait_until(lambda: _states(self._shown())['lost'] == len(lost_members), wait + 10, 0.3)
+        wait_until(lambda: _states(self._show_plan())['lost'] == len(lost_members), wait + 10, 0.3)
         say.progress_done()
-        say.line(f'{lost} has been silent for {wait:.0f} s: {_in_words(self._shown())}')
+        say.line(f'{lost} has been silent for {wait:.0f} s: {_states_text(self._show_plan())}')
         self._open_spares()
         began = time.monotonic()
-        answer = self._once_all_report(self._healed, lost)
+        answer = self._once_all_report(self._heal_plan, lost)
         seconds = time.monotonic() - began
         moved = [] if answer.plan is None else answer.plan.members
         moves_text = ', '.join(f'{member.name} to {member.host}' for member in moved)
         say.line(f'healed in {seconds:.1f} s: {moves_text}')
         self._create([member.name for member in moved])
         for farm in self._farms:
-            farm.command(Fault(do='revive', hosts=Selector(names=[lost]), guests='gone'))
-        after = {member.name: member.host for member in self._shown().members}
+            farm.command(Fault(do='revive', hosts=HostSelector(names=[lost]), guests='gone'))
+        after = {member.name: member.host for member in self._show_plan().members}
         stayed = [member for member in before.members if member.name not in lost_members]
         moved_too = [member.name for member in stayed if after.get(member.name) != member.host]
         say.line(f'{len(stayed) - len(moved_too)} of {len(stayed)} others stayed where they were')
-        return self._all_run('healed') and not moved_too
+        return self._wait_until_all_run('healed') and not moved_too
 
-    def _healed(self) -> GroupAnswer:
+    def _heal_plan(self) -> GroupAnswer:
         """Have the plan healed.  :raises NoValidHost: not all that were lost are placed"""
         return self._stage.planner.change_group(
             ChangeGroup(
@@ -261,16 +263,17 @@ class GroupAct:
             try:
                 return step()
             except exceptions.NoValidHost:
-                late = self._late(lost)
+                late = self._hosts_with_old_reports(lost)
                 if not late:
                     raise
                 say.line(
-                    f'{TOO_BUSY}{count(len(late), "host")} did not report in time; waiting for them'
+                    f'{TOO_BUSY_PREFIX}{counted_noun(len(late), "host")} did not report in time; '
+                    'waiting for them'
                 )
-                wait_until(lambda: not self._late(lost), LATE_SECONDS, 0.5)
-        raise RuntimeError(TOO_BUSY + 'hosts of the cluster do not report in time')
+                wait_until(lambda: not self._hosts_with_old_reports(lost), LATE_SECONDS, 0.5)
+        raise RuntimeError(TOO_BUSY_PREFIX + 'hosts of the cluster do not report in time')
 
-    def _late(self, lost: str) -> list[str]:
+    def _hosts_with_old_reports(self, lost: str) -> list[str]:
         """Return hosts beside the dead one whose last report is too old to place on them."""
         cache = self._stage.groups.planner.cache
         cache.reload_soon()
@@ -283,13 +286,13 @@ class GroupAct:
             if host.name in farm_hosts and host.reported_at < oldest
         ]
 
-    def _all_run(self, what: str) -> bool:
-        wait_until(lambda: _states(self._shown()).keys() == {'running'}, CONFIRM_SECONDS)
-        view = self._shown(check=True)
-        say.line(f'{what}: {_in_words(view)}; policies violated: {len(view.violated or ())}')
+    def _wait_until_all_run(self, what: str) -> bool:
+        wait_until(lambda: _states(self._show_plan()).keys() == {'running'}, CONFIRM_SECONDS)
+        view = self._show_plan(check=True)
+        say.line(f'{what}: {_states_text(view)}; policies violated: {len(view.violated or ())}')
         return not view.violated and _states(view).keys() == {'running'}
 
-    def _shown(self, *, check: bool = False) -> GroupPlanView:
+    def _show_plan(self, *, check: bool = False) -> GroupPlanView:
         uuid_ = str(self._cluster.description.uuid)
         return self._stage.planner.show_group_plan(uuid_, check=check)
 
@@ -304,15 +307,15 @@ def _states(view: GroupPlanView) -> collections.Counter[str]:
     return collections.Counter(member.state.value for member in view.members)
 
 
-def _in_words(view: GroupPlanView) -> str:
+def _states_text(view: GroupPlanView) -> str:
     return ', '.join(f'{count} {state}' for state, count in _states(view).most_common())
 
 
-def _how_good(plan: GroupPlan) -> str:
+def _quality_text(plan: GroupPlan) -> str:
     """Return what is known of how good a plan is."""
     if plan.status == 'optimal':
-        return f'optimal, by {plan.by}'
+        return f'optimal, by {plan.method}'
     proven = plan.proven >= len(plan.goals.before_score)
     if proven:
-        return f'no plan places more members or violates less, by {plan.by}'
-    return f'{plan.status}, by {plan.by}; {plan.proofs or "nothing is proven"}'
+        return f'no plan places more members or violates less, by {plan.method}'
+    return f'{plan.status}, by {plan.method}; {plan.proofs or "nothing is proven"}'

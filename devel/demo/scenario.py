@@ -14,27 +14,28 @@ from typing import Any
 
 import oslo_messaging as om
 
+from devel import captures
 from devel.demo import say
-from devel.demo.environment import TOO_BUSY, Stage, wait_until
+from devel.demo.environment import TOO_BUSY_PREFIX, Stage, wait_until
+from devel.examples.addresses import AddressService
+from devel.examples.volumes import VolumeService
 from gantt import exceptions
-from gantt.compute.farm.faults import Fault, Selector
+from gantt.compute.farm import Fault, HostSelector
 from gantt.core.messages.build import Delete
 from gantt.core.messages.request import GroupRef, Lifecycle, Policy, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
-from gantt.examples.addresses import AddressService
-from gantt.examples.volumes import VolumeService
+from gantt.groups.insights import HOOKS
 from gantt.insights.read_model import Insights
 from gantt.insights.views import Explanation, MemberExplanation
 from gantt.rpc.amqp.transport import nova_url
-from gantt.rpc.nova import captures
 
 FLAVORS = {
     'small': {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20},
     'medium': {'VCPU': 4, 'MEMORY_MB': 8192, 'DISK_GB': 40},
     'large': {'VCPU': 16, 'MEMORY_MB': 65_536, 'DISK_GB': 160},
 }
-CALLERS = 16
+CALLER_THREADS = 16
 #: Pools by name: class -> total.
 POOLS = {
     'ceph-1': {'DISK_GB': 2000},
@@ -44,24 +45,24 @@ POOLS = {
 #: After a lease: the sweeper sweeps, and hosts report.
 SWEEP_SECONDS = 6.0
 #: Placements of which one is explained.
-LOOKED_AT = 50
+DECISIONS_EXPLAINED_MAX = 50
 #: Until a decision that is to be explained is stored; a second where the machine is not too busy.
-STORED_SECONDS = 60.0
+DECISION_STORED_SECONDS = 60.0
 
 
-def hosts_appear(stage: Stage, count: int) -> None:
+def register_hosts(stage: Stage, count: int) -> None:
     """Register the farm and this machine, and wait for their reports."""
     started = time.monotonic()
     expected = count + 1
 
     def ready() -> bool:
-        reporting = stage.hosts_reporting()
+        reporting = stage.reporting_host_count()
         say.progress(f'{reporting} of {expected} hosts have reported')
         return reporting >= expected
 
     if not wait_until(ready):
-        reporting = stage.hosts_reporting()
-        raise RuntimeError(f'{TOO_BUSY}only {reporting} of {expected} hosts have reported')
+        reporting = stage.reporting_host_count()
+        raise RuntimeError(f'{TOO_BUSY_PREFIX}only {reporting} of {expected} hosts have reported')
     say.progress_done()
     seconds = time.monotonic() - started
     say.line(f'{count} fake hosts and this machine have registered and reported in {seconds:.1f} s')
@@ -73,7 +74,7 @@ def hosts_appear(stage: Stage, count: int) -> None:
     say.paragraph(', '.join(parts), '  ')
 
 
-def nova_asks(stage: Stage) -> None:
+def send_nova_calls(stage: Stage) -> None:
     """Send captured messages of an unmodified Nova, on Nova's own topic."""
     conductor = NovaConductor(om.get_rpc_transport(stage.conf, url=nova_url(stage.conf)))
     rows = []
@@ -142,22 +143,22 @@ def _requests(count: int, seed: int) -> list[SelectDestinations]:
     return requests
 
 
-def conductor_asks(stage: Stage, count: int, seed: int) -> Tally:
+def send_requests(stage: Stage, count: int, seed: int) -> Tally:
     """``count`` requests from several callers; hosts die and come back meanwhile."""
     tally = Tally()
     work: queue.SimpleQueue[SelectDestinations | None] = queue.SimpleQueue()
     for request in _requests(count, seed):
         work.put(request)
-    for _ in range(CALLERS):
+    for _ in range(CALLER_THREADS):
         work.put(None)
     callers = [
         threading.Thread(target=_caller, args=(stage, work, tally), daemon=True)
-        for _ in range(CALLERS)
+        for _ in range(CALLER_THREADS)
     ]
     started = time.monotonic()
     for thread in callers:
         thread.start()
-    disturbances = _disturbances(stage, count)
+    disturbances = _disturb_hosts(stage, count)
     while any(thread.is_alive() for thread in callers):
         say.progress(f'{tally.requests_sent} of {count} requests answered')
         if disturbances and tally.requests_sent >= disturbances[0][0]:
@@ -166,20 +167,20 @@ def conductor_asks(stage: Stage, count: int, seed: int) -> Tally:
         time.sleep(0.05)
     say.progress_done()
     seconds = time.monotonic() - started
-    _say_tally(stage, tally, seconds)
+    _print_tally(stage, tally, seconds)
     return tally
 
 
-def _disturbances(stage: Stage, count: int) -> list[tuple[int, Any]]:
+def _disturb_hosts(stage: Stage, count: int) -> list[tuple[int, Any]]:
     def order(**fields: Any) -> dict[str, Any]:
         return stage.farm.command(Fault(**fields))
 
     def die() -> str:
-        done = order(do='die', hosts=Selector(count=10))
+        done = order(do='die', hosts=HostSelector(count=10))
         return f'{done["count"]} hosts are killed, builds under way included'
 
     def disagree() -> str:
-        done = order(do='disagree', hosts=Selector(count=3))
+        done = order(do='disagree', hosts=HostSelector(count=3))
         return f'{done["count"]} hosts begin to refuse every build at their second check'
 
     def revive() -> str:
@@ -235,7 +236,7 @@ def _build(stage: Stage, request: SelectDestinations, chosen: Any, tally: Tally)
             tally.outcomes['deleted again'] += 1
 
 
-def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
+def _print_tally(stage: Stage, tally: Tally, seconds: float) -> None:
     placed = sum(len(answer.selections) for answer in tally.answers)
     say.line(
         f'{len(tally.answers)} requests placed ({placed} guests), '
@@ -243,7 +244,7 @@ def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
     )
     say.line(
         f'{tally.requests_sent / seconds:.0f} requests/s and {placed / seconds:.0f} guests/s from '
-        f'{CALLERS} callers, who wait for every guest to run'
+        f'{CALLER_THREADS} callers, who wait for every guest to run'
     )
     waits = sorted(tally.seconds)
     if waits:
@@ -253,7 +254,7 @@ def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
     say.paragraph(f'builds: {builds}', '  ')
 
 
-def pools_are_requested(stage: Stage) -> None:
+def request_pools(stage: Stage) -> None:
     """Request pools of a volume service and an address service, neither of which knows of Nova."""
     for name, inventories in POOLS.items():
         pool_inventories = {cls: Inventory(total=total) for cls, total in inventories.items()}
@@ -283,7 +284,7 @@ def pools_are_requested(stage: Stage) -> None:
         say.paragraph(e.message, '  ')
 
 
-def where_it_went(tally: Tally, stage: Stage) -> None:
+def show_placements(tally: Tally, stage: Stage) -> None:
     """Show what was placed where, by zone and by kind of host."""
     placed_by_zone: dict[str, collections.Counter[str]] = collections.defaultdict(
         collections.Counter
@@ -300,26 +301,30 @@ def where_it_went(tally: Tally, stage: Stage) -> None:
     say.table(['zone', *names, 'guests'], rows)
 
 
-def explanations(stage: Stage, tally: Tally) -> None:
+def explain_decisions(stage: Stage, tally: Tally) -> None:
     """Explain one placement and one refusal, to the end."""
-    insights = Insights(stage.stores, stage.scheduler.placing.pipeline, stage.scheduler.settings)
+    insights = Insights(
+        stage.stores, stage.scheduler.placing.pipeline, HOOKS, stage.scheduler.settings
+    )
     single = [a.decision_id for a in tally.answers if len(a.selections) == 1]
-    placed = _explained(stage, insights, single[:: max(1, len(single) // LOOKED_AT)])
-    refused = _explained(stage, insights, tally.refused_decisions[-1:])
-    say.line('A placement:' if placed else f'{TOO_BUSY}no placement is stored yet')
+    placed = _load_explanations(
+        stage, insights, single[:: max(1, len(single) // DECISIONS_EXPLAINED_MAX)]
+    )
+    refused = _load_explanations(stage, insights, tally.refused_decisions[-1:])
+    say.line('A placement:' if placed else f'{TOO_BUSY_PREFIX}no placement is stored yet')
     if placed:
         # The one, of some, where most filters removed hosts and hosts differed.
         best = max(placed, key=lambda explanation: rejected_by(explanation.members[0]))
         say.block(best.lines)
     say.line()
-    say.line('A refusal:' if refused else f'{TOO_BUSY}no refusal is stored yet')
+    say.line('A refusal:' if refused else f'{TOO_BUSY_PREFIX}no refusal is stored yet')
     for explanation in refused:
         say.block(explanation.lines)
 
 
-def _explained(stage: Stage, insights: Insights, ids: Sequence[str]) -> list[Explanation]:
+def _load_explanations(stage: Stage, insights: Insights, ids: Sequence[str]) -> list[Explanation]:
     """Return the explanations of those decisions that are stored, once any is."""
-    wait_until(lambda: any(map(stage.stores.records.load_decision, ids)), STORED_SECONDS)
+    wait_until(lambda: any(map(stage.stores.records.load_decision, ids)), DECISION_STORED_SECONDS)
     return [insights.explain(id_) for id_ in ids if stage.stores.records.load_decision(id_)]
 
 

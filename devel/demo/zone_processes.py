@@ -24,17 +24,16 @@ import yaml
 from devel.demo import say
 from gantt import exceptions
 from gantt.cli.endpoint import Endpoint
-from gantt.compute.farm.shapes import Shape
+from gantt.compute.shapes import Shape
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import sql_stores
-from gantt.scheduler.ports import Stores
+from gantt.stores import AllStores, sql_stores
 
 START_SECONDS, STOP_SECONDS, COMMAND_SECONDS = 120.0, 20.0, 60.0
 #: Of what the commands print, which is indented.
 COLUMNS = say.WIDTH - 2
 #: Variables that would have a command log in, or query another server.
-FOREIGN = ('OS_', 'GANTT_')
+FOREIGN_PREFIXES = ('OS_', 'GANTT_')
 
 CONFIG = """\
 [DEFAULT]
@@ -166,7 +165,9 @@ class ZoneProcess:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``gantt`` against it."""
-        environment = {name: v for name, v in os.environ.items() if not name.startswith(FOREIGN)}
+        environment = {
+            name: v for name, v in os.environ.items() if not name.startswith(FOREIGN_PREFIXES)
+        }
         return subprocess.run(  # nosec B603 # no shell, our own command
             [sys.executable, '-m', 'gantt.cli.main', *words],
             capture_output=True,
@@ -183,7 +184,7 @@ class ZoneProcess:
         say.block((done.stdout + done.stderr).rstrip().splitlines())
         return done.returncode
 
-    def must(self, *words: str) -> None:
+    def run_checked(self, *words: str) -> None:
         """Run a command that has to work.
 
         :raises RuntimeError: it does not
@@ -193,7 +194,7 @@ class ZoneProcess:
             raise RuntimeError(f'"gantt {words[0]} {words[1]}" ended with {code}')
 
     @contextlib.contextmanager
-    def stores(self) -> Iterator[Stores]:
+    def stores(self) -> Iterator[AllStores]:
         """Open its database."""
         engine = session.build_engine(self._database)
         try:
@@ -238,7 +239,7 @@ class FourZones:
             zone.stop()
 
 
-def hosts_up(zone: ZoneProcess) -> int:
+def reporting_host_count_of(zone: ZoneProcess) -> int:
     """Return how many hosts of a zone have reported."""
     page: dict[str, Any] = zone.api.get('/v1/hosts', limit=1000)
     return sum(host['condition'] == 'up' for host in page['hosts'])

@@ -15,9 +15,9 @@ from devel.demo import say, zone_scenario
 from devel.demo.zone_processes import FourZones
 from gantt import exceptions
 from gantt.cli.endpoint import Failure
-from gantt.cmd.arguments import ArgumentParser
+from gantt.cli.parsing import Parser
 
-NEXT = (
+NEXT_STEPS = (
     'doc/source/admin/zones.rst         zones below one another, for operators',
     'doc/source/admin/standalone.rst    what each of these processes is',
 )
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = ArgumentParser(prog='python -m devel.demo.zones', description=__doc__.splitlines()[0])
+    parser = Parser(prog='python -m devel.demo.zones', description=__doc__.splitlines()[0])
     return parser.parse_args(argv)
 
 
@@ -58,18 +58,18 @@ def _play(folder: pathlib.Path) -> int:
         tree.start()
         say.line(f'four processes of gantt-standalone run, after {time.monotonic() - began:.0f} s')
         say.heading('1. Zones are put below one another, by their URLs')
-        zone_scenario.zones_are_registered(tree)
+        zone_scenario.register_zones(tree)
         say.heading('2. A request for a trait that only hosts two levels down have')
-        request = zone_scenario.placed_two_levels_down(tree)
+        request = zone_scenario.place_two_levels_down(tree)
         say.heading('3. East is filled; cloud is the last resort')
-        promises = [zone_scenario.east_is_filled(tree)]
+        promises = [zone_scenario.fill_east(tree)]
         say.heading('4. A zone is killed, and comes back')
-        promises.append(zone_scenario.a_zone_is_killed(tree, request))
+        promises.append(zone_scenario.kill_zone(tree, request))
         say.heading('5. The audit of all four zones')
         promises.append(zone_scenario.audit(tree))
         say.line(f'all of it took {time.monotonic() - began:.0f} s')
         say.heading('Next')
-        say.block(NEXT)
+        say.block(NEXT_STEPS)
     return 0 if all(promises) else 1
 
 

@@ -6,45 +6,48 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from devel.memory_store.tables import Tables
-from gantt.core.claims import reservation_audit
+from gantt.core.claims import reservations
 from gantt.core.claims.acceptance import is_over_committed
-from gantt.core.claims.claim import LIVE, Claim, State, endless, guest_of
-from gantt.core.claims.inheritance import excess
-from gantt.core.claims.reservation_audit import AuditedReservation
-from gantt.core.groups import group_answer
-from gantt.core.messages.layout import unsettled
+from gantt.core.claims.claim import LIVE_STATES, Claim, State, guest_of, why_never_ended
+from gantt.core.claims.inheritance import uncovered_inheritances
+from gantt.core.claims.reservations import AuditedReservation
+from gantt.core.messages.layout import layout_with_amounts
 from gantt.core.messages.request import Lifecycle
-from gantt.core.resources import tree_check
+from gantt.core.records.members import replaced_guests
+from gantt.core.resources import provider
 from gantt.core.resources.host import HostKind
-from gantt.core.resources.provider import kind_of
-from gantt.core.resources.tree_check import TreeNode
-from gantt.core.topology.double_use import doubled, overdrawn
+from gantt.core.resources.provider import TreeNode, kind_of
+from gantt.core.topology.fit import doubled_layouts, over_allocated_parts
 
 #: A sweep and one report after the lease.
 GRACE_SECONDS = 80.0
 
 
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
-    """Return a line for each violation, by its kind, see ``scheduler.ports.claims``."""
-    nodes, places = _nodes(tables), list(_places(tables))
-    given_up = {uuid: group_answer.given_up(plan.plan) for uuid, plan in tables.plans.items()}
+    """Return a line for each violation, by its kind."""
+    nodes, places = _provider_nodes(tables), list(_provider_places(tables))
+    given_up = {uuid: replaced_guests(plan.plan) for uuid, plan in tables.plans.items()}
     leases = {uuid: plan.lease_until for uuid, plan in tables.plans.items()}
     return {
-        'over_commit': [*_over_commit(tables), *_inside(tables)],
-        'lost': [*_lost(tables), *_wrong_heirs(tables, nodes), *reservation_audit.lost(places)],
-        'leaked': [*_leaked(tables, now), *reservation_audit.leaked(places, leases)],
-        'doubled': [
-            *_doubled(tables),
-            *reservation_audit.doubled(places),
-            *reservation_audit.run_twice(reservation_audit.guests_of_members(places), given_up),
+        'over_commit': [*_over_committed_hosts(tables), *_wrong_amounts_inside(tables)],
+        'lost': [
+            *_lost_claims(tables),
+            *_wrong_heirs(tables, nodes),
+            *reservations.lost_members(places),
         ],
-        'providers': list(tree_check.broken(nodes)),
+        'leaked': [*_leaked_claims(tables, now), *reservations.leaked_reservations(places, leases)],
+        'doubled': [
+            *_double_claims(tables),
+            *reservations.doubled_members(places),
+            *reservations.guests_running_twice(reservations.guests_of_members(places), given_up),
+        ],
+        'providers': list(provider.tree_faults(nodes)),
     }
 
 
-def _nodes(tables: Tables) -> list[TreeNode]:
+def _provider_nodes(tables: Tables) -> list[TreeNode]:
     """Return the nodes; roots are followed, as no row has them: those of whole trees are right."""
-    roots = tree_check.roots_of({pid: place.parent for pid, place in tables.places.items()})
+    roots = provider.roots_of({pid: place.parent for pid, place in tables.places.items()})
     return [
         TreeNode(
             id=pid,
@@ -59,9 +62,9 @@ def _nodes(tables: Tables) -> list[TreeNode]:
     ]
 
 
-def _places(tables: Tables) -> Iterable[AuditedReservation]:
+def _provider_places(tables: Tables) -> Iterable[AuditedReservation]:
     for claim in tables.all_live():
-        if claim.member_name is not None or claim.planned is not None:
+        if claim.member_name is not None or claim.former_reservation is not None:
             yield AuditedReservation(
                 id=claim.id,
                 consumer=claim.consumer,
@@ -70,7 +73,7 @@ def _places(tables: Tables) -> Iterable[AuditedReservation]:
                 state=claim.state,
                 lifecycle=claim.lifecycle,
                 lease_until=claim.lease_until,
-                planned=claim.planned,
+                former_reservation=claim.former_reservation,
                 guest=guest_of(claim),
                 host=claim.host,
                 adopted=claim.adopted,
@@ -84,7 +87,7 @@ def _seen_at(tables: Tables, provider_id: int) -> float:
     return 0.0 if row is None else row.reported_at
 
 
-def _over_commit(tables: Tables) -> Iterable[str]:
+def _over_committed_hosts(tables: Tables) -> Iterable[str]:
     claimed: dict[int, Counter[str]] = defaultdict(Counter)
     for claim in tables.all_live():
         for provider_id, amounts in claim.allocations.items():
@@ -102,10 +105,10 @@ def _over_commit(tables: Tables) -> Iterable[str]:
                 yield f'{row.name}: {name} used is {used}, its live claims take {total}'
         if row.over_committed and not is_over_committed(row):
             yield f'{row.name}: flagged as over-full, and has room of every class'
-    yield from _pools(tables, claimed)
+    yield from _pool_violations(tables, claimed)
 
 
-def _pools(tables: Tables, claimed: Mapping[int, Counter[str]]) -> Iterable[str]:
+def _pool_violations(tables: Tables, claimed: Mapping[int, Counter[str]]) -> Iterable[str]:
     for provider_id, pool in sorted(tables.pools.items()):
         called = tables.places[provider_id].name
         for name in sorted({*pool.used, *claimed[provider_id]}):
@@ -117,18 +120,18 @@ def _pools(tables: Tables, claimed: Mapping[int, Counter[str]]) -> Iterable[str]
                 yield f'{called}: {name} used is {used}, its live claims take {total}'
 
 
-def _inside(tables: Tables) -> Iterable[str]:
+def _wrong_amounts_inside(tables: Tables) -> Iterable[str]:
     for provider_id, row in sorted(tables.hosts.items(), key=lambda item: item[1].name):
         claim_layouts = (
-            (claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id)
+            (claim.id, layout_with_amounts(claim.layout)) for claim in tables.live_on(provider_id)
         )
         layouts = [(item, layout) for item, layout in claim_layouts if layout]
-        yield from doubled(row.name, layouts)
+        yield from doubled_layouts(row.name, layouts)
         if not row.over_committed:
-            yield from overdrawn(row.name, row.facts, [layout for _, layout in layouts])
+            yield from over_allocated_parts(row.name, row.facts, [layout for _, layout in layouts])
 
 
-def _lost(tables: Tables) -> Iterable[str]:
+def _lost_claims(tables: Tables) -> Iterable[str]:
     for claim in tables.all_live():
         if tables.row(claim.provider_id) is None:
             yield f'claim {claim.id} of {claim.consumer}: its host {claim.host} is not there'
@@ -162,23 +165,23 @@ def _wrong_heirs(tables: Tables, nodes: Iterable[TreeNode]) -> Iterable[str]:
             for pid in claim.inherits
             if pid not in names
         }
-        yield from excess(claims_of_guest, {**names, **ended} if ended else names)
+        yield from uncovered_inheritances(claims_of_guest, {**names, **ended} if ended else names)
 
 
-def _leaked(tables: Tables, now: float) -> Iterable[str]:
+def _leaked_claims(tables: Tables, now: float) -> Iterable[str]:
     for claim in tables.overdue(now, GRACE_SECONDS):
         age = now - claim.lease_until
         yield f'claim {claim.id} of {claim.consumer}: reserved, {age:.0f} s past its lease'
     for claim in tables.all_live():
         state = tables.claims[claim.id].state
-        if state not in LIVE:
+        if state not in LIVE_STATES:
             yield f'claim {claim.id} of {claim.consumer}: {state}, and counted as live'
-        why = endless(claim.state, claim.lifecycle, math.isfinite(claim.lease_until))
+        why = why_never_ended(claim.state, claim.lifecycle, math.isfinite(claim.lease_until))
         if why:
             yield f'claim {claim.id} of {claim.consumer}: nothing ends it: {why}'
 
 
-def _doubled(tables: Tables) -> Iterable[str]:
+def _double_claims(tables: Tables) -> Iterable[str]:
     counts: Counter[tuple[str, str, str]] = Counter()
     for claim in tables.all_live():
         counts.update(_roles(claim))

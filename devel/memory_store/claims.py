@@ -16,11 +16,8 @@ from gantt.core.claims.claim import (
     why_not_confirmed,
 )
 from gantt.core.messages.report import ClaimUpdate
-from gantt.core.nova import host as nova_host
-from gantt.scheduler.ports import (
-    ClaimOutcome,
-    ClaimResult,
-)
+from gantt.nova.model import host as nova_host
+from gantt.scheduler.ports.requests import ClaimOutcome, ClaimResult
 
 _replace = msgspec.structs.replace
 
@@ -55,7 +52,9 @@ class MemoryClaims:
     @atomic
     def sweep(self, limit: int) -> ClaimResult:
         overdue = self.database.tables.overdue(self.database.now)[:limit]
-        protected = nova_host.protected_by_moves(overdue, self._of_nova(overdue), self.database.now)
+        protected = nova_host.protected_by_moves(
+            overdue, self._claims_of_nova(overdue), self.database.now
+        )
         for claim in protected.values():
             self.database.tables.put_claim(claim)
         ends = [claim for claim in overdue if claim.id not in protected]
@@ -73,7 +72,7 @@ class MemoryClaims:
                     ClaimOutcome(claim_id=claim_id, outcome='gone') for claim_id in update.claim_ids
                 ]
             )
-        reconcile.check_number(update, row.sequence, row.boot_nonce)
+        reconcile.check_sequence(update, row.sequence, row.boot_nonce)
         is_late = update.sequence <= row.sequence
         outcomes = [
             self._advance_claims(row.id, updated_id, event, is_late, update.reason)
@@ -105,7 +104,7 @@ class MemoryClaims:
             return _replace(host_aggregates, outcome=outcome, reason=why)
         return host_aggregates
 
-    def _of_nova(self, due: Sequence[Claim]) -> list[Claim]:
+    def _claims_of_nova(self, due: Sequence[Claim]) -> list[Claim]:
         """Return the live claims of the consumers of these claims on hosts that Nova runs."""
         hosts = self.database.tables.hosts
         consumers = {

@@ -11,39 +11,40 @@ import msgspec
 
 from devel.memory_store.tables import PoolRow, RequestRow, Tables
 from gantt.core.claims import inheritance
-from gantt.core.claims.acceptance import Acceptance, ProviderState, accept, why_closed
+from gantt.core.claims.acceptance import Acceptance, ProviderState, accepted_claims, why_closed
 from gantt.core.claims.claim import (
-    EXPIRES,
+    EXPIRING_LIFECYCLES,
     Claim,
     State,
     guest_of,
-    stepped,
+    with_state,
 )
 from gantt.core.claims.commit import (
+    ClaimColumns,
     CommitResult,
     CommitStatus,
     RefusalKind,
     RequestDraft,
     RequestOutcome,
-    behind_others,
     consumers_of,
     consumers_to_own,
     is_plain,
-    judge_rivals,
-    swaps_of,
+    preconditions_of,
+    requests_with_changed_group,
+    resolve_rivals,
 )
-from gantt.core.claims.request_state import judge_request, takes_over
+from gantt.core.claims.request_state import check_request_row, takes_over
 from gantt.core.claims.reservation_commit import (
     ReservationCheck,
     check_plans,
     check_taken_reservations,
-    steps_group,
+    increments_group_generation,
 )
-from gantt.core.claims.reservations import restored_reservation, taken_over
-from gantt.core.messages.layout import unsettled
+from gantt.core.claims.reservations import reservation_taken_over, restored_reservation
+from gantt.core.messages.layout import layout_with_amounts
 from gantt.core.resources.group_rule import GroupRule, first_generation
 from gantt.core.resources.host import Group
-from gantt.core.topology.free import room_of
+from gantt.core.topology.free import free_topology_of
 
 _replace = msgspec.structs.replace
 
@@ -52,23 +53,25 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     """Commit one batch; see ``core.claims.commit``."""
     outcomes: dict[str, RequestOutcome] = {}
     tables.handed.clear()
-    overtaken, released, remaining_places = _judge_requests(tables, batch, outcomes, now)
-    groups = _judge_groups(tables, batch, outcomes)
-    _judge_plans(tables, batch, outcomes)
+    overtaken, released, remaining_places = _check_requests(tables, batch, outcomes, now)
+    groups = _check_groups(tables, batch, outcomes)
+    _check_plans(tables, batch, outcomes)
     going = [draft for draft in batch if draft.id not in outcomes]
     owners = tables.owners_of(consumers_to_own(going))
-    live_claims = [claim for claim in _live_of(tables, going) if claim.id not in remaining_places]
-    rivals, ended = judge_rivals(live_claims, going, owners)
+    live_claims = [
+        claim for claim in _live_claims(tables, going) if claim.id not in remaining_places
+    ]
+    rivals, ended = resolve_rivals(live_claims, going, owners)
     outcomes.update(ended)
     going = [draft for draft in going if draft.id not in outcomes]
     leaving = {rival.id for rival_claims in rivals.values() for rival in rival_claims}
     going = [_inheriting(tables, draft, leaving) for draft in going]
     places = _check_reservations(tables, going, outcomes)
     going = [draft for draft in going if draft.id not in outcomes]
-    judged = _accept(tables, going, rivals)
+    judged = _accept_drafts(tables, going, rivals)
     accepted = {request_id: item.accepted for request_id, item in judged.items()}
     for draft in going:
-        outcomes[draft.id] = _write(tables, draft, judged[draft.id], places[draft.id], now)
+        outcomes[draft.id] = _write_draft(tables, draft, judged[draft.id], places[draft.id], now)
         reserved = [draft.claims[index].claim.id for index in accepted[draft.id]]
         reserved += [draft.taken_reservations[index].claim_id for index in outcomes[draft.id].taken]
         # The new claim inherits from what stays, and not from these.
@@ -76,7 +79,7 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
             released |= _release(tables, rival, f'replaced by {draft.id}', now, reserved)
         if outcomes[draft.id].outcome is CommitStatus.PLACED:
             for place in (tables.claims.get(item.claim_id) for item in draft.released_reservations):
-                if place is not None and place.is_free_reservation and _is_of(place, draft):
+                if place is not None and place.is_free_reservation and _is_place_of(place, draft):
                     released |= _release(tables, place, f'given back by {draft.id}', now)
     taken_places = {d.taken_reservations[i].claim_id for d in going for i in outcomes[d.id].taken}
     for place_id in sorted(remaining_places - taken_places):
@@ -86,7 +89,7 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
         if outcomes[request_id].outcome in (
             CommitStatus.DROPPED,
             CommitStatus.GROUP_CHANGED,
-            CommitStatus.BARRED,
+            CommitStatus.REJECTED,
         ):
             del tables.requests[request_id]
     written = tables.to_write
@@ -110,7 +113,7 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     )
 
 
-def _judge_requests(
+def _check_requests(
     tables: Tables, batch: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome], now: float
 ) -> tuple[set[str], set[int], set[str]]:
     """Stop what goes no further.
@@ -124,7 +127,7 @@ def _judge_requests(
     for draft in batch:
         row = tables.requests.get(draft.id)
         is_first = row is None and not draft.continues
-        outcome = None if is_first else judge_request(row, draft, now)
+        outcome = None if is_first else check_request_row(row, draft, now)
         if outcome is not None:
             outcomes[draft.id] = outcome
         elif takes_over(row, draft):
@@ -142,10 +145,12 @@ def _step_groups(
 ) -> dict[str, int]:
     """Count up the groups that gained members, or a plan; their generations."""
     changed: set[str] = set()
-    for swap in [d.group for d in going if d.group and steps_group(d, outcomes[d.id])]:
-        if swap.replaces:
-            tables.groups[swap.uuid] = tables.groups[swap.uuid].ruled(swap)
-        changed.add(swap.uuid)
+    for precondition in [
+        d.group for d in going if d.group and increments_group_generation(d, outcomes[d.id])
+    ]:
+        if precondition.replaces:
+            tables.groups[precondition.uuid] = tables.groups[precondition.uuid].ruled(precondition)
+        changed.add(precondition.uuid)
     for uuid in sorted(changed):
         tables.bump_group(uuid)
     return {uuid: tables.groups[uuid].generation for uuid in changed}
@@ -159,9 +164,9 @@ def _inheriting(tables: Tables, draft: RequestDraft, leaving: Container[str]) ->
         if claim.purpose.is_move:
             live_claims = tables.live_of_guest(guest_of(claim))
             staying = [other for other in live_claims if other.id not in leaving]
-            claim = inheritance.reduced(claim, inheritance.held(staying))
+            claim = inheritance.with_inherited(claim, inheritance.held_outside_host(staying))
         claims.append(_replace(claim_draft, claim=claim))
-    return _replace(draft, claims=claims)
+    return _replace(draft, claims=ClaimColumns.of(claims))
 
 
 def _is_whole(batch: Sequence[RequestDraft], accepted: Mapping[str, list[int]]) -> bool:
@@ -169,7 +174,7 @@ def _is_whole(batch: Sequence[RequestDraft], accepted: Mapping[str, list[int]]) 
     return all(len(accepted.get(draft.id, ())) == len(draft.claims) for draft in batch)
 
 
-def _live_of(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
+def _live_claims(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
     consumers = {consumer for draft in going for consumer in consumers_of(draft)}
     return [claim for consumer in sorted(consumers) for claim in tables.live_of(consumer)]
 
@@ -177,12 +182,12 @@ def _live_of(tables: Tables, going: Sequence[RequestDraft]) -> list[Claim]:
 def _release(
     tables: Tables, claim: Claim, reason: str, now: float, made: Container[str] = ()
 ) -> set[int]:
-    ended = stepped(claim, State.RELEASED, reason, now)
+    ended = with_state(claim, State.RELEASED, reason, now)
     tables.put_claim(ended, no_heirs=made, ends_place=not claim.is_taken)
     return set(claim.allocations)
 
 
-def _judge_groups(
+def _check_groups(
     tables: Tables, batch: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
 ) -> dict[str, int]:
     """Stop what was planned under another rule or generation; generations of all groups named."""
@@ -190,24 +195,28 @@ def _judge_groups(
     for draft in batch:
         if draft.id in outcomes:
             continue
-        swap = draft.group
-        if swap is not None and swap.uuid not in tables.groups and swap.may_be_first:
-            tables.groups[swap.uuid] = Group(
-                uuid=swap.uuid,
-                policy=swap.policy,
+        precondition = draft.group
+        if (
+            precondition is not None
+            and precondition.uuid not in tables.groups
+            and precondition.may_be_first
+        ):
+            tables.groups[precondition.uuid] = Group(
+                uuid=precondition.uuid,
+                policy=precondition.policy,
                 project_id=draft.project_id,
                 generation=first_generation(tables.next_id()),
-            ).ruled(swap)
-        for uuid in (member_swap.uuid for member_swap in swaps_of(draft)):
+            ).ruled(precondition)
+        for uuid in (member_precondition.uuid for member_precondition in preconditions_of(draft)):
             group = tables.groups.get(uuid)
             if group is not None:
                 rules[uuid] = group.rule
-    for request_id in behind_others(batch, outcomes, rules):
+    for request_id in requests_with_changed_group(batch, outcomes, rules):
         outcomes[request_id] = RequestOutcome(id=request_id, outcome=CommitStatus.GROUP_CHANGED)
     return {uuid: rule.generation for uuid, rule in rules.items()}
 
 
-def _judge_plans(
+def _check_plans(
     tables: Tables, batch: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
 ) -> None:
     """Stop requests that plan a group beside what others have changed of it."""
@@ -244,7 +253,7 @@ def _check_reservations(
     return judged
 
 
-def _accept(
+def _accept_drafts(
     tables: Tables, going: Sequence[RequestDraft], rivals: Mapping[str, list[Claim]]
 ) -> dict[str, Acceptance]:
     named = {p for d in going for c in d.claims for p in c.claim.allocations}
@@ -256,7 +265,9 @@ def _accept(
                 served.setdefault(pid, set()).add(claim_draft.claim.provider_id)
     hosts = {c.claim.provider_id for d in going for c in d.claims if c.claim.layout is not None}
     insides = {
-        p: room_of(tables.hosts[p].facts, [unsettled(c.layout) for c in tables.live_on(p)])
+        p: free_topology_of(
+            tables.hosts[p].facts, [layout_with_amounts(c.layout) for c in tables.live_on(p)]
+        )
         for p in hosts
         if p in tables.hosts
     }
@@ -277,16 +288,16 @@ def _accept(
             serves=frozenset(served.get(p, ())),
             inside=insides.get(p),
         )
-    return accept(states, going, rivals)
+    return accepted_claims(states, going, rivals)
 
 
-def _write(
+def _write_draft(
     tables: Tables, draft: RequestDraft, judged: Acceptance, places: ReservationCheck, now: float
 ) -> RequestOutcome:
     accepted, refusal = judged.accepted, judged.refusal
     why: dict[str, Any] = {}
     if places.reason:
-        why = {'reason': places.reason, 'refused': RefusalKind.PLACE}
+        why = {'reason': places.reason, 'refused': RefusalKind.RESERVATION}
     if refusal is not None:
         why = {'reason': refusal.reason, 'refused': refusal.kind}
     taken_places = [] if refusal is not None and draft.whole else places.taken
@@ -295,10 +306,10 @@ def _write(
         until = max(until, _plan_lease(tables, draft.plan.group_uuid))
     for take in (draft.taken_reservations[index] for index in taken_places):
         place = tables.claims[take.claim_id]
-        tables.put_claim(taken_over(place, take, draft.id, draft.attempt, until, now))
+        tables.put_claim(reservation_taken_over(place, take, draft.id, draft.attempt, until, now))
     for index in accepted:
         claim = draft.claims[index].claim
-        expires = claim.lifecycle in EXPIRES
+        expires = claim.lifecycle in EXPIRING_LIFECYCLES
         tables.put_claim(
             _replace(
                 claim,
@@ -347,7 +358,7 @@ def _write(
     )
 
 
-def _is_of(place: Claim, draft: RequestDraft) -> bool:
+def _is_place_of(place: Claim, draft: RequestDraft) -> bool:
     """Return whether a place is one of the plan of a draft."""
     return draft.plan is not None and place.group == draft.plan.group_uuid
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from devel.memory_store.tables import Tables
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.ports import Clock
+from gantt.scheduler.ports.process import Clock
 
 F = TypeVar('F', bound=Callable[..., Any])
 

@@ -8,11 +8,7 @@ from typing import Any
 from devel.memory_store.database import MemoryDatabase, atomic
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, HostChange
-from gantt.scheduler.ports import (
-    Everything,
-    Feed,
-    Gap,
-)
+from gantt.scheduler.ports.records import Everything, Feed, Gap
 
 
 class MemoryFeed:
@@ -56,7 +52,7 @@ class MemoryFeed:
         ids = {*refs['host'], *tables.hosts_of_groups(refs['group'])}
         return Feed(
             position=tables.position,
-            hosts=[tables.change_of(p) for p in sorted(ids) if self._is_news(p, known)],
+            hosts=[tables.change_of(p) for p in sorted(ids) if self._is_changed(p, known)],
             aggregates=self._aggregates() if refs['aggregate'] else None,
             groups={
                 uuid: tables.groups[uuid].generation if uuid in tables.groups else 0
@@ -78,7 +74,7 @@ class MemoryFeed:
         ids = sorted(set(tables.hosts) | set(known))
         return Feed(
             position=tables.position,
-            hosts=[tables.change_of(p) for p in ids if self._is_news(p, known)],
+            hosts=[tables.change_of(p) for p in ids if self._is_changed(p, known)],
             aggregates=self._aggregates(),
             groups={uuid: group.generation for uuid, group in tables.groups.items()},
             rules={uuid: group.rule for uuid, group in tables.groups.items()},
@@ -95,7 +91,7 @@ class MemoryFeed:
         hosts = self.database.tables.hosts
         return any(hosts[p].version < known.get(p, -1) for p in ids if p in hosts)
 
-    def _is_news(self, provider_id: int, known: dict[int, int]) -> bool:
+    def _is_changed(self, provider_id: int, known: dict[int, int]) -> bool:
         row = self.database.tables.hosts.get(provider_id)
         if row is None:
             return provider_id in known

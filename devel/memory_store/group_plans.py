@@ -10,17 +10,14 @@ from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.reservations import (
     GroupPlanRecord,
-    PlannedUsage,
-    by_member,
     check_planned_by,
-    held_until,
-    is_of_plan,
+    extended_reservation,
+    is_reservation_of_plan,
     plan_lease_end,
-    usage_of,
-    without_plan,
+    released_from_plan,
+    sorted_by_member,
 )
-from gantt.core.messages.request import Lifecycle
-from gantt.scheduler.ports import ClaimOutcome, ClaimResult
+from gantt.scheduler.ports.requests import ClaimOutcome, ClaimResult
 
 
 class MemoryGroupPlans:
@@ -56,7 +53,7 @@ class MemoryGroupPlans:
             is_member = claim.group in claims_of_group and claim.member_name is not None
             if claim.group is not None and is_member and (ended or claim.is_live):
                 claims_of_group[claim.group].append(claim)
-        return {uuid: by_member(claims) for uuid, claims in claims_of_group.items()}
+        return {uuid: sorted_by_member(claims) for uuid, claims in claims_of_group.items()}
 
     @atomic
     def extend_plan(
@@ -68,12 +65,12 @@ class MemoryGroupPlans:
             if claim.id in spare and claim.is_free_reservation:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
-            becomes = held_until(claim, until, most, self.database.now)
+            becomes = extended_reservation(claim, until, most, self.database.now)
             if becomes is not claim:
                 self.database.tables.put_claim(becomes)
-            if is_of_plan(claim):
+            if is_reservation_of_plan(claim):
                 leases.append(plan_lease_end(becomes))
-            outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
+            outcomes.append(_outcome(claim, 'ok' if is_reservation_of_plan(claim) else 'kept'))
         until = max(leases)
         self.database.tables.plans[uuid] = msgspec.structs.replace(
             plan, lease_until=until, updated_at=self.database.now
@@ -99,21 +96,11 @@ class MemoryGroupPlans:
                 )
                 continue
             if claim.is_taken:
-                self.database.tables.put_claim(without_plan(claim, self.database.now))
+                self.database.tables.put_claim(released_from_plan(claim, self.database.now))
             outcomes.append(_outcome(claim, 'kept'))
         if not members:
             del self.database.tables.plans[uuid]
         return ClaimResult(outcomes=outcomes, hosts=self.database.tables.write())
-
-    @atomic
-    def planned_usage(self, project: str) -> PlannedUsage:
-        return usage_of(
-            claim
-            for claim in self.database.tables.all_live()
-            if claim.project_id == project
-            and claim.lifecycle is Lifecycle.PLAN
-            and claim.member_name is not None
-        )
 
     def _plan(self, uuid: str) -> GroupPlanRecord:
         """Return the plan of a group.  :raises NotFound: it has none

@@ -21,15 +21,15 @@ class MemoryHosts:
 
     @atomic
     def disable_host(self, name: str, reason: str, by: str) -> HostChange:
-        return self._put(_replace(self._host(name), disabled=reason, disabled_by=by))
+        return self._write_row(_replace(self._find_host(name), disabled=reason, disabled_by=by))
 
     @atomic
     def enable_host(self, name: str, by: str = '') -> HostChange:
-        return self._put(_replace(self._host(name), disabled=None, disabled_by=None))
+        return self._write_row(_replace(self._find_host(name), disabled=None, disabled_by=None))
 
     @atomic
     def set_inventories_by(self, name: str, by: str | None, who: str = '') -> HostChange:
-        return self._put(with_inventories_by(self._host(name), by))
+        return self._write_row(with_inventories_by(self._find_host(name), by))
 
     @atomic
     def load_host_key(self, name: str) -> HostKey | None:
@@ -38,7 +38,7 @@ class MemoryHosts:
 
     @atomic
     def remove_host(self, name: str) -> HostChange:
-        row, tables = self._host(name), self.database.tables
+        row, tables = self._find_host(name), self.database.tables
         count = tables.claims_on(row.id)
         if count:
             raise exceptions.Refused(
@@ -58,13 +58,13 @@ class MemoryHosts:
         tables.append_change('host', row.id)
         return HostChange(provider_id=row.id, row=None)
 
-    def _host(self, name: str) -> HostRow:
+    def _find_host(self, name: str) -> HostRow:
         row = self.database.tables.named(name)
         if row is None:
             raise exceptions.NotFound(kind='host', name=name)
         return row
 
-    def _put(self, row: HostRow) -> HostChange:
+    def _write_row(self, row: HostRow) -> HostChange:
         self.database.tables.hosts[row.id] = row
         self.database.tables.touch(row.id)
         return self.database.tables.write()[0]

@@ -9,16 +9,16 @@ from devel.memory_store.database import MemoryDatabase, atomic
 from gantt.core.claims import reconcile
 from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.messages.base import derived_id
-from gantt.core.nova import guest_events
-from gantt.core.nova import host as nova_host
-from gantt.core.nova.events import (
+from gantt.nova.model import guest_events
+from gantt.nova.model import host as nova_host
+from gantt.nova.model.events import (
     AggregateDeleted,
     AggregatesUpdated,
     GuestLocation,
     NovaCast,
 )
-from gantt.core.nova.guest_events import EventsSeen
-from gantt.scheduler.ports import NovaUpdateResult, OpenMove
+from gantt.nova.model.guest_events import EventsSeen
+from gantt.nova.ports import NovaUpdateResult, OpenMigration
 
 _replace = msgspec.structs.replace
 
@@ -37,11 +37,11 @@ class MemoryNova:
         """Fold what hosts report of their guests, each broadcast once."""
         result = NovaUpdateResult()
         for cast in casts:
-            assert not isinstance(cast.word, AggregatesUpdated | AggregateDeleted)
-            host = self.database.tables.named(cast.word.host)
-            if host is None or self._events_seen(host.name).knows(cast):
+            assert not isinstance(cast.event, AggregatesUpdated | AggregateDeleted)
+            host = self.database.tables.named(cast.event.host)
+            if host is None or self._events_seen(host.name).has_applied(cast):
                 continue
-            if not guest_events.counts(host):
+            if not guest_events.takes_nova_events(host):
                 result.not_novas.append(host.name)
                 continue
             about = set(guest_events.consumers_of(cast))
@@ -54,7 +54,7 @@ class MemoryNova:
             if host.reporter != 'nova':
                 self.database.tables.hosts[host.id] = _replace(host, reporter='nova')
                 self.database.tables.touch(host.id)
-            self._put_claims(effect.claims)
+            self._write_claims(effect.claims)
             result.confirmed.extend(effect.confirmed)
             result.released.extend(effect.released)
             result.adopted.extend(effect.adopted)
@@ -69,7 +69,7 @@ class MemoryNova:
             claim for claim in self.database.tables.claims.values() if guest_of(claim) in guests
         ]
 
-    def _put_claims(self, claims: Iterable[Claim]) -> None:
+    def _write_claims(self, claims: Iterable[Claim]) -> None:
         tables = self.database.tables
         for claim in claims:
             before = tables.claims.get(claim.id)
@@ -86,7 +86,7 @@ class MemoryNova:
         row = self.database.tables.hosts.get(provider_id)
         if row is None or before.allocations == now.allocations:
             return
-        used = reconcile.usage(row.used, provider_id, (), [now])
+        used = reconcile.usage_after(row.used, provider_id, (), [now])
         for name, amount in before.allocations.get(provider_id, {}).items():
             used[name] = used.get(name, 0) - amount
         used = {name: amount for name, amount in used.items() if amount}
@@ -98,10 +98,11 @@ class MemoryNova:
         claims = [
             claim
             for claim in self.database.tables.live_of_guest(location.consumer)
-            if (host := hosts.get(claim.provider_id)) is None or guest_events.counts(host)
+            if (host := hosts.get(claim.provider_id)) is None
+            or guest_events.takes_nova_events(host)
         ]
-        effect = nova_host.located(claims, location, self.database.now)
-        self._put_claims(effect.claims)
+        effect = nova_host.apply_location(claims, location, self.database.now)
+        self._write_claims(effect.claims)
         return NovaUpdateResult(
             confirmed=effect.confirmed,
             released=effect.released,
@@ -109,25 +110,29 @@ class MemoryNova:
         )
 
     @atomic
-    def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
+    def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMigration]:
         late = nova_host.overdue_moves(self.database.tables.all_live(), self.database.now, seconds)
         late.sort(key=lambda move: (move.target.created_at, move.target.id))
         late = late[:limit]
         if reserved:
-            awaited = nova_host.awaited(self.database.tables.all_live(), self.database.now, seconds)
-            awaited = [claim for claim in awaited if self._is_novas(claim.provider_id)]
+            awaited = nova_host.unconfirmed_claims(
+                self.database.tables.all_live(), self.database.now, seconds
+            )
+            awaited = [claim for claim in awaited if self._is_host_of_nova(claim.provider_id)]
             awaited.sort(key=lambda claim: (claim.created_at, claim.id))
-            late += [nova_host.NovaMove(source=claim, target=claim) for claim in awaited[:limit]]
+            late += [
+                nova_host.MigrationClaims(source=claim, target=claim) for claim in awaited[:limit]
+            ]
         return [
-            OpenMove(
+            OpenMigration(
                 source=move.source,
                 target=move.target,
                 seconds=self.database.now - move.target.created_at,
             )
             for move in late
-            if self._is_novas(move.target.provider_id)
+            if self._is_host_of_nova(move.target.provider_id)
         ]
 
-    def _is_novas(self, provider_id: int) -> bool:
+    def _is_host_of_nova(self, provider_id: int) -> bool:
         host = self.database.tables.hosts.get(provider_id)
         return host is not None and host.reporter == 'nova'

@@ -20,7 +20,7 @@ _replace = msgspec.structs.replace
 
 def move(tables: Tables, now: float, uuid: str, parent: str | None) -> int:
     """Move a provider and all below it below another one; return its id."""
-    pid = no_host(tables, uuid)
+    pid = check_is_no_host(tables, uuid)
     above = None
     if parent is not None:
         above = parent_of(tables, parent)
@@ -63,14 +63,14 @@ def declare(tables: Tables, pid: int, generation: int, **values: Any) -> None:
 
 def changed_by_requests(tables: Tables, uuid: str) -> int:
     """Return the id of a provider whose inventories requests may set."""
-    pid = there(tables, uuid)
+    pid = existing_id(tables, uuid)
     host = tables.hosts.get(pid)
     if host is not None and host.reports_inventories:
-        raise rules.reports_it_itself(uuid, host.name)
+        raise rules.reported_by_host(uuid, host.name)
     return pid
 
 
-def there(tables: Tables, uuid: str) -> int:
+def existing_id(tables: Tables, uuid: str) -> int:
     """Return the id of a provider.  :raises NotFound:"""
     pid = tables.with_uuid(uuid)
     if pid is None:
@@ -78,11 +78,11 @@ def there(tables: Tables, uuid: str) -> int:
     return pid
 
 
-def no_host(tables: Tables, uuid: str) -> int:
+def check_is_no_host(tables: Tables, uuid: str) -> int:
     """Return the id of a provider that is no host."""
-    pid = there(tables, uuid)
+    pid = existing_id(tables, uuid)
     if pid in tables.hosts:
-        raise rules.is_a_host(uuid, tables.hosts[pid].name)
+        raise rules.provider_is_host(uuid, tables.hosts[pid].name)
     return pid
 
 
@@ -146,10 +146,10 @@ def known_classes(tables: Tables) -> set[str]:
 
 def known_traits(tables: Tables) -> set[str]:
     """Return the names of all traits."""
-    return associated(tables).union(STANDARD_TRAITS, tables.traits)
+    return associated_traits(tables).union(STANDARD_TRAITS, tables.traits)
 
 
-def associated(tables: Tables) -> set[str]:
+def associated_traits(tables: Tables) -> set[str]:
     """Return the traits that a provider has."""
     return {name for pid in tables.places for name in traits_of(tables, pid)}
 
@@ -172,7 +172,7 @@ def check_traits(tables: Tables, names: Iterable[str]) -> None:
 
 def check_classes(tables: Tables, names: Iterable[str]) -> None:
     """Check that resource classes exist.  :raises NotFound:"""
-    class_names = known_classes(tables) | resource_classes.STANDARD
+    class_names = known_classes(tables) | resource_classes.STANDARD_CLASSES
     rules.check_known('resource class', names, class_names)
 
 

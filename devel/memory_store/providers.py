@@ -69,7 +69,10 @@ class MemoryProviders:
 
     @atomic
     def delete_provider(self, uuid: str) -> None:
-        tables, pid = self.database.tables, provider_rows.no_host(self.database.tables, uuid)
+        tables, pid = (
+            self.database.tables,
+            provider_rows.check_is_no_host(self.database.tables, uuid),
+        )
         rules.check_unused(uuid, len(tables.children(pid)), tables.claims_on(pid))
         provider_rows.touch_tree(self.database.tables, pid)
         del tables.places[pid], tables.pools[pid]
@@ -86,11 +89,11 @@ class MemoryProviders:
         return [
             self._record(pid)
             for pid in sorted(self.database.tables.places)
-            if self._is_wanted(pid, wanted)
+            if self._matches(pid, wanted)
             and (wanted.in_tree is None or self.database.tables.root(pid) == root)
         ]
 
-    def _is_wanted(self, pid: int, wanted: ProviderFilter) -> bool:
+    def _matches(self, pid: int, wanted: ProviderFilter) -> bool:
         place, traits = (
             self.database.tables.places[pid],
             provider_rows.traits_of(self.database.tables, pid),
@@ -133,7 +136,7 @@ class MemoryProviders:
             if parent is not None and tables.with_uuid(parent) is None:
                 raise rules.unknown_parent(parent)
             if before.parent is not None and not reparent:
-                raise rules.keeps_its_parent(parent)
+                raise rules.parent_cannot_change(parent)
             provider_rows.move(self.database.tables, self.database.now, uuid, parent)
         if name not in (None, before.name):
             pid = provider_rows.changed_by_requests(self.database.tables, uuid)
@@ -180,7 +183,7 @@ class MemoryProviders:
         )
         provider_rows.check_traits(self.database.tables, names)
         if provider_rows.traits_of(self.database.tables, pid) != set(names):
-            self._step(pid, traits=sorted(set(names)))
+            self._increase_generation(pid, traits=sorted(set(names)))
             provider_rows.change(
                 self.database.tables, self.database.now, pid, traits=frozenset(names)
             )
@@ -205,7 +208,7 @@ class MemoryProviders:
             uuid, provider_rows.provider_of(self.database.tables, pid).generation, generation
         )
         if generation is not None:
-            self._step(pid)
+            self._increase_generation(pid)
         if generation is not None or self.database.tables.places[pid].aggregates != set(uuids):
             provider_rows.change(
                 self.database.tables, self.database.now, pid, aggregates=frozenset(uuids)
@@ -214,7 +217,7 @@ class MemoryProviders:
         assert saved is not None
         return saved
 
-    def _step(self, pid: int, **facts: object) -> None:
+    def _increase_generation(self, pid: int, **facts: object) -> None:
         generation = provider_rows.provider_of(self.database.tables, pid).generation + 1
         provider_rows.declare(
             self.database.tables,

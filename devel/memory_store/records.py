@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from devel.memory_store.database import MemoryDatabase, atomic
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.claims.quota import Limit
+from gantt.core.claims.reservations import PlannedUsage, usage_of
+from gantt.core.messages.request import Lifecycle
 
 
 class MemoryRecords:
@@ -45,6 +47,16 @@ class MemoryQuotas:
     def limits(self) -> list[Limit]:
         """Return no limits: no project has one here."""
         return []
+
+    @atomic
+    def planned_usage(self, project: str) -> PlannedUsage:
+        return usage_of(
+            claim
+            for claim in self.database.tables.all_live()
+            if claim.project_id == project
+            and claim.lifecycle is Lifecycle.PLAN
+            and claim.member_name is not None
+        )
 
     @atomic
     def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:

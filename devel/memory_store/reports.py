@@ -15,11 +15,8 @@ from gantt.core.claims.claim import (
 from gantt.core.claims.reconcile import Registration, RegistrationOutcome
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import HostReport, Registered, RegisterHost
-from gantt.core.resources.host import API, Aggregate, HostFacts, HostRow
-from gantt.scheduler.ports import (
-    ReportOutcome,
-    ReportResult,
-)
+from gantt.core.resources.host import INVENTORIES_BY_API, Aggregate, HostFacts, HostRow
+from gantt.scheduler.ports.hosts import ReportOutcome, ReportResult
 
 _replace = msgspec.structs.replace
 
@@ -38,7 +35,7 @@ class MemoryReports:
     def _register(self, message: RegisterHost) -> Registration:
         tables = self.database.tables
         before = tables.named(message.name)
-        existing_id = self._made_before(before, message)
+        existing_id = self._provider_created_before(before, message)
         row = registration.register(
             before,
             message,
@@ -54,12 +51,12 @@ class MemoryReports:
                 generation=row.generation + pool.generation,
                 version=row.version + pool.version,
                 facts=HostFacts(inventories=pool.inventories, traits=sorted(place.traits)),
-                inventories_by=API,
+                inventories_by=INVENTORIES_BY_API,
                 used=pool.used,
                 over_committed=pool.over_committed,
             )
             tables.append_change('provider', existing_id)
-        if before is not None and registration.begins_lists_anew(before, row):
+        if before is not None and registration.restarts_guest_lists(before, row):
             for claim in tables.live_on(row.id):
                 tables.put_claim(msgspec.structs.replace(claim, absences=0))
         tables.hosts[row.id] = row
@@ -77,7 +74,7 @@ class MemoryReports:
         )
         return registered, change
 
-    def _made_before(self, before: HostRow | None, message: RegisterHost) -> int | None:
+    def _provider_created_before(self, before: HostRow | None, message: RegisterHost) -> int | None:
         """Return the id of the provider that is to become this host; None: there is none."""
         tables = self.database.tables
         provider_id = None if message.uuid is None else tables.with_uuid(message.uuid)
@@ -95,7 +92,7 @@ class MemoryReports:
         if place.parent is not None:
             raise exceptions.invalid(
                 'register_host.uuid',
-                f'{place.uuid} is the uuid of provider {place.name!r}, which is below another one; '
+                f'{place.uuid} is the uuid of provider {place.name!r}, which is not a root; '
                 'expected a root',
             )
         return provider_id
@@ -122,9 +119,9 @@ class MemoryReports:
         row = tables.named(report.name)
         if row is None:
             return ReportOutcome(name=report.name, outcome='unknown_host')
-        accepted = reconcile.judge(row, report) == reconcile.APPLIED
+        accepted = reconcile.report_outcome(row, report) == reconcile.APPLIED
         if accepted and report.aggregates is not UNSET and row.reports_inventories:
-            report = _replace(report, aggregates=self._join(row, report.aggregates))
+            report = _replace(report, aggregates=self._join_aggregates(row, report.aggregates))
         live = tables.live_on(row.id)
         live_ids = {claim.id for claim in live}
         reported = {
@@ -132,7 +129,7 @@ class MemoryReports:
             for entry in (*(report.running or ()), *(report.pending or ()))
             if (claim_id := entry.claim_id) in tables.claims and claim_id not in live_ids
         }
-        lone = reconcile.strangers(live, reported, report)
+        lone = reconcile.unclaimed_guests(live, reported, report)
         if lone:
             reported |= {
                 claim.id: claim
@@ -150,7 +147,7 @@ class MemoryReports:
             tables.bump_group(group)
         return ReportOutcome.of(effect)
 
-    def _join(self, row: HostRow, host_aggregates: Sequence[str]) -> list[str]:
+    def _join_aggregates(self, row: HostRow, host_aggregates: Sequence[str]) -> list[str]:
         """Make a host a member of exactly these aggregates; a name never heard makes one."""
         tables, host = self.database.tables, row.name
         uuids: dict[str, str] = {}

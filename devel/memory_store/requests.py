@@ -12,16 +12,12 @@ from gantt.core.claims.claim import (
     Claim,
     Event,
     State,
-    longer,
-    of_caller,
+    claims_of_caller,
+    extended_lease,
 )
 from gantt.core.claims.commit import CommitResult, RequestDraft
-from gantt.scheduler.ports import (
-    ClaimOutcome,
-    ClaimResult,
-    Inbox,
-    StoredRequest,
-)
+from gantt.scheduler.ports.process import Inbox
+from gantt.scheduler.ports.requests import ClaimOutcome, ClaimResult, StoredRequest
 
 _replace = msgspec.structs.replace
 
@@ -49,7 +45,7 @@ class MemoryRequests:
             return ClaimResult(outcomes=[])
         del self.database.tables.requests[request_id]
         live = self.database.tables.of_request(request_id, live=True)
-        return self._happen(live, Event.CANCEL, 'given up')
+        return self._apply_event(live, Event.CANCEL, 'given up')
 
     @atomic
     def load_request(self, request_id: str) -> StoredRequest | None:
@@ -68,7 +64,9 @@ class MemoryRequests:
         )
 
     @atomic
-    def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
+    def reject_request(
+        self, request_id: str, fingerprint: str, answer: bytes
+    ) -> StoredRequest | None:
         stored = self.load_request(request_id)
         if stored is None:
             self.database.tables.requests[request_id] = RequestRow(
@@ -90,7 +88,7 @@ class MemoryRequests:
         )
         row.state = 'cancelled'
         live = self.database.tables.of_request(request_id, live=True)
-        return self._happen(live, Event.CANCEL, reason or 'cancelled')
+        return self._apply_event(live, Event.CANCEL, reason or 'cancelled')
 
     @atomic
     def extend_request(
@@ -99,7 +97,7 @@ class MemoryRequests:
         now = self.database.now
         outcomes = []
         for claim in self.database.tables.of_request(request_id, live=True):
-            becomes = longer(claim, seconds, now, most, most_of_plans)
+            becomes = extended_lease(claim, seconds, now, most, most_of_plans)
             if becomes is not None and becomes is not claim:
                 self.database.tables.put_claim(becomes)
             outcome = 'kept' if becomes is None else 'ok'
@@ -110,8 +108,10 @@ class MemoryRequests:
 
     @atomic
     def confirm_request(self, request_id: str, consumers: Collection[str] = ()) -> ClaimResult:
-        claims = of_caller(request_id, self.database.tables.of_request(request_id), consumers)
-        result = self._happen(claims, Event.CONFIRM, '')
+        claims = claims_of_caller(
+            request_id, self.database.tables.of_request(request_id), consumers
+        )
+        result = self._apply_event(claims, Event.CONFIRM, '')
         outcomes = [
             _replace(outcome, outcome='ok' if outcome.state == State.CONFIRMED else 'gone')
             for outcome in result.outcomes
@@ -122,9 +122,11 @@ class MemoryRequests:
     def return_request(
         self, request_id: str, consumers: Collection[str] = (), reason: str = ''
     ) -> ClaimResult:
-        claims = of_caller(request_id, self.database.tables.of_request(request_id), consumers)
-        return self._happen(claims, Event.RETURN, reason or 'returned')
+        claims = claims_of_caller(
+            request_id, self.database.tables.of_request(request_id), consumers
+        )
+        return self._apply_event(claims, Event.RETURN, reason or 'returned')
 
-    def _happen(self, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
+    def _apply_event(self, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
         outcomes = self.database.tables.happen(claims, event, reason, self.database.now)
         return ClaimResult(outcomes=outcomes, hosts=self.database.tables.write())

@@ -30,12 +30,13 @@ from devel.memory_store.records import (
 from devel.memory_store.reports import MemoryReports
 from devel.memory_store.requests import MemoryRequests
 from devel.memory_store.vocabulary import MemoryVocabulary
-from devel.memory_store.zones import MemoryZoneRequests, MemoryZones
-from gantt.scheduler.ports import Clock, Stores
+from devel.memory_store.zones import MemoryChildClaims, MemoryZoneRequests
+from gantt.scheduler.ports.process import Clock
+from gantt.stores import AllStores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MemoryStores(Stores):
+class MemoryStores(AllStores):
     """Stores in memory; those that only readers and zones need are None."""
 
     database: MemoryDatabase
@@ -53,6 +54,7 @@ def memory_stores(clock: Clock | None = None, *, report_seconds: int = 60) -> Me
         database=database,
         requests=cast(Any, MemoryRequests(database)),
         claims=cast(Any, MemoryClaims(database)),
+        child_claims=cast(Any, MemoryChildClaims()),
         reports=cast(Any, MemoryReports(database, report_seconds)),
         hosts=cast(Any, MemoryHosts(database)),
         nova=cast(Any, MemoryNova(database)),
@@ -71,7 +73,7 @@ def memory_stores(clock: Clock | None = None, *, report_seconds: int = 60) -> Me
         retention=cast(Any, MemoryRetention()),
         services=absent,
         shadows=absent,
-        zones=cast(Any, MemoryZones()),
+        zones=absent,
         zone_requests=cast(Any, MemoryZoneRequests()),
         zone_claims=absent,
         zone_figures=absent,

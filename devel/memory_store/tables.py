@@ -14,23 +14,22 @@ from gantt.core.claims import inheritance, reconcile
 from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.allocations import ConsumerState
 from gantt.core.claims.claim import (
-    ENDS_PLACE,
-    EXPIRES,
+    EXPIRING_LIFECYCLES,
+    RESERVATION_ENDING_EVENTS,
     Claim,
     Event,
     State,
+    after_event,
     guest_of,
-    happen,
     state_after,
 )
 from gantt.core.claims.reservations import GroupPlanRecord, restored_reservation
-from gantt.core.messages.layout import unsettled
+from gantt.core.messages.layout import layout_with_amounts
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.resources.host import Aggregate, Group, HostChange, HostFacts, HostRow, Placed
-from gantt.core.resources.provider import kind_of, subtree
-from gantt.core.resources.shared_pool import SHARES, PoolUsage, SharedPool
-from gantt.scheduler.ports import ClaimOutcome
+from gantt.core.resources.provider import SHARES_TRAIT, PoolUsage, SharedPool, kind_of, subtree
+from gantt.nova.model.guest_events import EventsSeen
+from gantt.scheduler.ports.requests import ClaimOutcome
 
 _replace = msgspec.structs.replace
 
@@ -189,21 +188,21 @@ class Tables:
                 row = self.row(provider_id)
                 if row is None or (provider_id == claim.provider_id and not count):
                     continue
-                used = reconcile.usage(row.used, provider_id, claims_before, [claim])
+                used = reconcile.usage_after(row.used, provider_id, claims_before, [claim])
                 self.put_use(row, used)
                 self._changed.add(provider_id)
             if was_live and before is not None:
                 self.pass_on(before, no_heirs)
-        self._file(claim)
+        self._index_claim(claim)
         if count:
             self.touch(claim.provider_id)
 
     def put_written(self, claim: Claim) -> None:
         """Write a claim whose use is counted already."""
-        self._file(claim)
+        self._index_claim(claim)
         self.touch(claim.provider_id)
 
-    def _file(self, claim: Claim) -> None:
+    def _index_claim(self, claim: Claim) -> None:
         before = self.claims.get(claim.id)
         if before is not None and before.consumer != claim.consumer:
             self._forget_consumer(before)
@@ -238,7 +237,7 @@ class Tables:
         for before, now in inheritance.heirs(ended, heirs):
             self.claims[now.id] = self._live[now.provider_id][now.id] = now
             self._of_consumer[now.consumer][now.id] = now
-            for provider_id, amounts in inheritance.gained(before, now).items():
+            for provider_id, amounts in inheritance.amounts_gained(before, now).items():
                 row = self.row(provider_id)
                 if row is not None:
                     used = {n: row.used.get(n, 0) + a for n, a in amounts.items()}
@@ -265,9 +264,9 @@ class Tables:
         for claim in claims:
             state = state_after(claim, event)
             outcome = 'gone' if not claim.is_live else 'kept'
-            becomes = happen(claim, event, reason, now)
+            becomes = after_event(claim, event, reason, now)
             if becomes is not claim:
-                self.put_claim(becomes, ends_place=event in ENDS_PLACE)
+                self.put_claim(becomes, ends_place=event in RESERVATION_ENDING_EVENTS)
                 outcome = 'ok'
             outcomes.append(ClaimOutcome(claim_id=claim.id, outcome=outcome, state=state.value))
         return outcomes
@@ -279,7 +278,7 @@ class Tables:
             for claims in self._live.values()
             for claim in claims.values()
             if claim.state is State.RESERVED
-            and claim.lifecycle in EXPIRES
+            and claim.lifecycle in EXPIRING_LIFECYCLES
             and claim.lease_until + grace < now
         ]
         return sorted(ended, key=lambda claim: (claim.lease_until, claim.id))
@@ -359,7 +358,7 @@ class Tables:
                 traits=sorted(self.places[pid].traits),
             )
             for pid in pool_ids
-            if pid in roots or self._shared_in(pid)
+            if pid in roots or self._sharing_aggregates(pid)
         ]
 
     def serves(self, pool: int, host: int) -> bool:
@@ -370,19 +369,19 @@ class Tables:
         names = {row.name, row.facts.hypervisor.service}
         listed = {a.uuid for a in self.aggregates.values() if names.intersection(a.hosts)}
         aggregates = listed | set(row.aggregates)
-        return pool in self.pools and not aggregates.isdisjoint(self._shared_in(pool))
+        return pool in self.pools and not aggregates.isdisjoint(self._sharing_aggregates(pool))
 
-    def _shared_in(self, provider_id: int) -> frozenset[str]:
+    def _sharing_aggregates(self, provider_id: int) -> frozenset[str]:
         """Return the aggregates that a provider shares its inventory in."""
         place = self.places[provider_id]
-        return place.aggregates if SHARES in place.traits else frozenset()
+        return place.aggregates if SHARES_TRAIT in place.traits else frozenset()
 
     def pools_alone(self, ids: Iterable[int] | None = None) -> list[HostChange]:
         """Return pools that may be requested alone, by id: all, or those of these providers."""
         pool_ids = sorted(self.pools.keys() & (self.pools if ids is None else set(ids)))
-        return [self._alone(pid) for pid in pool_ids if self.root(pid) in self.pools]
+        return [self._may_be_alone(pid) for pid in pool_ids if self.root(pid) in self.pools]
 
-    def _alone(self, provider_id: int) -> HostChange:
+    def _may_be_alone(self, provider_id: int) -> HostChange:
         pool, place = self.pools[provider_id], self.places[provider_id]
         row = HostRow(
             id=provider_id,
@@ -446,7 +445,7 @@ class Tables:
                 guest_of(claim),
                 provider_id,
                 claim.group,
-                unsettled(claim.layout),
+                layout_with_amounts(claim.layout),
                 claim.image,
                 claim.flavor,
                 claim.member_name,

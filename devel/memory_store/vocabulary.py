@@ -21,8 +21,8 @@ class MemoryVocabulary:
 
     @atomic
     def resource_classes(self) -> list[VocabularyEntry]:
-        return _entries(
-            resource_classes.STANDARD,
+        return _vocabulary_entries(
+            resource_classes.STANDARD_CLASSES,
             provider_rows.known_classes(self.database.tables),
             self.database.tables.class_changes,
         )
@@ -43,7 +43,7 @@ class MemoryVocabulary:
 
     @atomic
     def create_class(self, name: str) -> bool:
-        if not resource_classes.CUSTOM.match(name):
+        if not resource_classes.CUSTOM_CLASS_NAME.match(name):
             raise exceptions.UnknownResourceClass(field='name', name=name)
         if name in provider_rows.known_classes(self.database.tables):
             return False
@@ -53,7 +53,7 @@ class MemoryVocabulary:
 
     @atomic
     def rename_class(self, name: str, new: str) -> None:
-        if not resource_classes.CUSTOM.match(new):
+        if not resource_classes.CUSTOM_CLASS_NAME.match(new):
             raise exceptions.UnknownResourceClass(field='name', name=new)
         self._check_there('resource class', name, provider_rows.known_classes(self.database.tables))
         if new != name:
@@ -81,8 +81,8 @@ class MemoryVocabulary:
         prefix: str = '',
         associated: bool | None = None,
     ) -> list[VocabularyEntry]:
-        had = provider_rows.associated(self.database.tables)
-        entries = _entries(
+        had = provider_rows.associated_traits(self.database.tables)
+        entries = _vocabulary_entries(
             STANDARD_TRAITS, had | self.database.tables.traits.keys(), self.database.tables.traits
         )
         return [
@@ -105,7 +105,7 @@ class MemoryVocabulary:
         self._check_there(
             'trait', name, provider_rows.known_traits(self.database.tables) - STANDARD_TRAITS
         )
-        if name in provider_rows.associated(self.database.tables):
+        if name in provider_rows.associated_traits(self.database.tables):
             raise exceptions.InUse(f'trait {name} is in use by a provider', name=name)
         del self.database.tables.traits[name]
 
@@ -114,7 +114,7 @@ class MemoryVocabulary:
             raise exceptions.NotFound(kind=kind, name=name)
 
 
-def _entries(
+def _vocabulary_entries(
     standard: Collection[str], known: Collection[str], changes: Mapping[str, float]
 ) -> list[VocabularyEntry]:
     names = [*sorted(standard), *sorted(set(known) - set(standard))]

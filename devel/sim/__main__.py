@@ -3,22 +3,21 @@
 
 import argparse
 import contextlib
-import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from devel.sim.loop import Stacks
-from devel.sim.trees.world import TreeRuns
+from devel.sim.loop import TaskThreadPool
 from devel.sim.verdict import SimVerdict
-from devel.sim.world import run
+from devel.sim.world import SimulationRuns
 from devel.sim.zones.run import SUMMARIES, TreeFigures, TreePlan, TreeRun
-from gantt import cmd, exceptions, plugin_loader
-from gantt.cmd.arguments import ArgumentParser, whole
-from gantt.core.zones.strategies import DEFAULT
+from gantt import cmd, exceptions
+from gantt.cli import parsing
+from gantt.zones.conf import load_strategies
+from gantt.zones.model.strategies import DEFAULT
 
 #: What is compared where no set is named: all zones at once, then one way after the other, then the
 #: usual ones together.
@@ -33,7 +32,7 @@ COMPARED: tuple[tuple[str, ...], ...] = (
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = ArgumentParser(
+    parser = parsing.Parser(
         prog='python -m devel.sim',
         description='Run the service in a simulated world.',
         epilog='exit codes: 0 all promises were kept, 1 some were not, 64 wrong usage',
@@ -47,8 +46,18 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         'that goes away; in some of them groups are planned as a whole as well. When all is '
         'healed every promise is checked.',
     )
-    faults.add_argument('--seeds', type=whole(), default=200, help='how many (200)')
-    faults.add_argument('--first', type=whole(least=0), default=0, help='the first seed (0)')
+    faults.add_argument(
+        '--seeds',
+        type=parsing.whole_number(1, parsing.SEED_MAX),
+        default=200,
+        help='how many (200)',
+    )
+    faults.add_argument(
+        '--first',
+        type=parsing.whole_number(0, parsing.SEED_MAX),
+        default=0,
+        help='the first seed (0)',
+    )
     faults.add_argument(
         '--trees',
         action='store_true',
@@ -94,7 +103,12 @@ def _add_zones(zones: argparse.ArgumentParser) -> None:
         ('seed', 'everything follows from it'),
     ):
         default = getattr(usual, name)
-        zones.add_argument(f'--{name}', type=whole(), default=default, help=f'{text} ({default})')
+        zones.add_argument(
+            f'--{name}',
+            type=parsing.whole_number(1, parsing.SEED_MAX),
+            default=default,
+            help=f'{text} ({default})',
+        )
     zones.add_argument(
         '--summaries',
         choices=SUMMARIES,
@@ -121,24 +135,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _faults(given: argparse.Namespace) -> int:
-    if not given.trees:
-        return _play(given, functools.partial(run, stacks=Stacks()))
-    with contextlib.closing(TreeRuns()) as runs:
-        return _play(given, runs.run)
-
-
-def _play(given: argparse.Namespace, play: Callable[..., SimVerdict]) -> int:
     began = time.monotonic()
     failed, placed, planned, events = [], 0, 0, 0
-    for seed in range(given.first, given.first + given.seeds):
-        verdict = play(seed, trace=given.trace)
-        placed += verdict.placed
-        planned += verdict.planned
-        events += verdict.events
-        if verdict.violations:
-            failed.append(seed)
-        if verdict.violations or given.trace:
-            _show(verdict, given.format, given.trees)
+    with contextlib.closing(SimulationRuns()) as runs:
+        for seed in range(given.first, given.first + given.seeds):
+            verdict = runs.run(seed, trees=given.trees, trace=given.trace)
+            placed += verdict.placed
+            planned += verdict.planned
+            events += verdict.events
+            if verdict.violations:
+                failed.append(seed)
+            if verdict.violations or given.trace:
+                _show(verdict, given.format, given.trees)
     _sum_up(
         given,
         {
@@ -205,13 +213,13 @@ def _zones(given: argparse.Namespace) -> int:
         sets = [[name for name in text.split(',') if name] for text in given.strategies]
     fields = ('hosts', 'middle', 'sites', 'concurrent', 'bursts', 'samples', 'seed', 'summaries')
     plan = TreePlan(**{name: getattr(given, name) for name in fields})
-    stacks, missed = Stacks(), 0
+    stacks, missed = TaskThreadPool(), 0
     try:
         for names in sets:
-            plugin_loader.load(names, {}, plugin_loader.STRATEGIES)
+            load_strategies(names, {})
     except exceptions.PluginError as e:
         print(f'sim: {e.message}', file=sys.stderr)
-        return cmd.USAGE
+        return cmd.USAGE_EXIT_CODE
     if given.format == 'text':
         print(_LINE.format('quality', 'worst 5 %', 'messages', '99 %', 'conflicts', 'missed', ''))
     for names in sets:

@@ -19,11 +19,11 @@ from devel.sim.loop import Loop, Process, ProcessClock, SimSignal
 from devel.sim.network import Network
 from gantt.compute.agent import running_guests
 from gantt.compute.agent.agent import Agent, AgentSettings, Halted
+from gantt.compute.agent.host_agent import HostAgent, HostAgentSettings
 from gantt.compute.agent.journal import Journal, JournalEntry, Stamp
+from gantt.compute.agent.runner import PeriodicTasks, Runner
 from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Fenced, Session
-from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings
-from gantt.compute.farm.runner import PeriodicTasks, Runner
 from gantt.compute.ports import GuestError, HostReadings, RunningGuest
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.report import (
@@ -70,7 +70,7 @@ class SimPort:
         return self._network.call(self._name, method, message, plan.CALL_SECONDS)
 
 
-class File(Journal):
+class JournalFile(Journal):
     """A journal on a disk that survives its process.
 
     :ivar process: the writer now
@@ -92,13 +92,13 @@ class File(Journal):
         with self._written(f'noting {entry.claim_id[:8]} as {entry.state}'):
             return super().add(entry)
 
-    def ask(self, claim_id: str, requested: Stamp) -> bool:
+    def note_query(self, claim_id: str, requested: Stamp) -> bool:
         with self._written(f'noting the question about {claim_id[:8]}'):
-            return super().ask(claim_id, requested)
+            return super().note_query(claim_id, requested)
 
-    def move(self, claim_id: str, *args: Any, **kwargs: Any) -> bool:
+    def change_state(self, claim_id: str, *args: Any, **kwargs: Any) -> bool:
         with self._written(f'moving {claim_id[:8]}'):
-            return super().move(claim_id, *args, **kwargs)
+            return super().change_state(claim_id, *args, **kwargs)
 
     @contextmanager
     def _written(self, what: str) -> Iterator[None]:
@@ -142,23 +142,23 @@ class SimMachine:
         )
 
     def guests(self) -> list[RunningGuest] | None:
-        if self._unlucky(0.01):
+        if self._is_unlucky(0.01):
             raise GuestError(consumer='-', problem='cannot be listed now')
         return list(self.running.values())
 
     def objection(self, build: Build) -> str:
-        return 'the image is not to be had' if self._unlucky(0.03) else ''
+        return 'the image is not to be had' if self._is_unlucky(0.03) else ''
 
     def start(self, build: Build) -> None:
         self.loop.sleep(self.rng.uniform(0.01, 3.0))
-        if self._unlucky(0.03):
+        if self._is_unlucky(0.03):
             raise GuestError(consumer=build.consumer, problem='does not start')
         problem = self.allowed(build)
         if build.claim_id in self.running:
             problem = 'it runs already'
         if problem:
             self.wrong.append(f'{self.name} started claim {build.claim_id}: {problem}')
-        self.loop.say(self.name, f'guest {build.claim_id[:8]} runs {problem}'.rstrip())
+        self.loop.write_trace(self.name, f'guest {build.claim_id[:8]} runs {problem}'.rstrip())
         self.running[build.claim_id] = RunningGuest(
             consumer=build.consumer, claim_id=build.claim_id, resources=build.resources
         )
@@ -168,17 +168,17 @@ class SimMachine:
         self.loop.sleep(self.rng.uniform(0.01, 1.0))
         assert guest.claim_id is not None
         if self.running.pop(guest.claim_id, None) is not None:
-            self.loop.say(self.name, f'guest {guest.claim_id[:8]} is gone')
+            self.loop.write_trace(self.name, f'guest {guest.claim_id[:8]} is gone')
         self.loop.sleep(self.rng.uniform(0.0, 0.1))
 
     def await_start(self, claim_id: str, seconds: float) -> bool:
         return True
 
-    def _unlucky(self, share: float) -> bool:
+    def _is_unlucky(self, share: float) -> bool:
         return self.trouble and self.rng.random() < share
 
 
-class Turner:
+class MemberTurns:
     """A source of turns for one member; the part of ``Runner`` that a member sees."""
 
     def __init__(self, process: Process, member: HostAgent) -> None:
@@ -196,7 +196,7 @@ class Turner:
                 self._early.wait(seconds_left)
                 self._early.clear()
 
-    def hurry(self, member: PeriodicTasks, within: float) -> None:
+    def run_within(self, member: PeriodicTasks, within: float) -> None:
         self._due = min(self._due, self._process.loop.now + within)
         self._early.set()
 
@@ -212,7 +212,12 @@ class ComputeProcess(Process):
     """One start of the agent of a host."""
 
     def __init__(
-        self, loop: Loop, network: Network, rng: random.Random, machine: SimMachine, file: File
+        self,
+        loop: Loop,
+        network: Network,
+        rng: random.Random,
+        machine: SimMachine,
+        file: JournalFile,
     ) -> None:
         super().__init__(loop, machine.name)
         file.process = self
@@ -221,7 +226,7 @@ class ComputeProcess(Process):
         session = Session(RegisterHost(name=self.name, boot_nonce='-'), port, file)
 
         def look() -> tuple[GuestInventory, HostReadings]:
-            observed = running_guests.take(machine, file)
+            observed = running_guests.take_inventory(machine, file)
             return observed, machine.facts(observed.guests)
 
         terms = AgentSettings(confirm_seconds=plan.LEASE_SECONDS, wait_for_other_seconds=30.0)
@@ -240,7 +245,7 @@ class ComputeProcess(Process):
         )
         self.member.agent = self.agent
         self.machine = machine
-        turner = Turner(self, self.member)
+        turner = MemberTurns(self, self.member)
         self.member.runner = cast(Runner, turner)
         loop.spawn(self, 'turns', turner.run)
 
@@ -261,10 +266,12 @@ class ComputeProcess(Process):
                 else (self.agent.delete(message))
             )
         except (Halted, Fenced, GuestError) as e:
-            self.loop.say(self.name, f'{kind}: {type(e).__name__}')
+            self.loop.write_trace(self.name, f'{kind}: {type(e).__name__}')
         else:
             claim = (outcome.claim_id or '-')[:8]
-            self.loop.say(self.name, f'{kind} {claim}: {outcome.outcome} {outcome.reason}'.rstrip())
+            self.loop.write_trace(
+                self.name, f'{kind} {claim}: {outcome.outcome} {outcome.reason}'.rstrip()
+            )
 
 
 class Host:
@@ -289,7 +296,7 @@ class Host:
         self.skew = 0.0
         self.is_lost = False
         self._loop, self._network, self._rng, self._wall = loop, network, rng, wall
-        self._file = File(wall)
+        self._file = JournalFile(wall)
 
     @property
     def is_there(self) -> bool:
@@ -299,7 +306,7 @@ class Host:
         """Start the agent where it is not running."""
         if self.is_there or self.is_lost:
             return
-        self._loop.say(self.name, 'starts')
+        self._loop.write_trace(self.name, 'starts')
         self.process = ComputeProcess(
             self._loop, self._network, self._rng, self.machine, self._file
         )
@@ -308,13 +315,13 @@ class Host:
     def die(self) -> None:
         """Kill the agent; guests run on."""
         if self.process is not None and self.process.alive:
-            self._loop.say(self.name, 'is killed')
+            self._loop.write_trace(self.name, 'is killed')
             self.process.die()
 
     def lose_journal(self) -> None:
         """Kill the agent and lose its disk."""
         self.die()
-        self._file = File(self._wall)
+        self._file = JournalFile(self._wall)
 
     def lose_power(self) -> None:
         """Kill the agent and all guests."""

@@ -31,7 +31,13 @@ from gantt.core.records.decision import Answer, Outcome, Selection
 TRIES = 5
 BUDGETS_MS = (2_000, 5_000, 5_000, 8_000)
 #: They do not end a request, placed or not: repeat it after one of these.
-PASSING = {Outcome.BUSY, Outcome.FAILED, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.CONFLICT}
+RETRIED_OUTCOMES = {
+    Outcome.BUSY,
+    Outcome.FAILED,
+    Outcome.EXPIRED,
+    Outcome.UNKNOWN,
+    Outcome.CONFLICT,
+}
 
 #: Delivers a message to the agent of a host; returns whether there was one.
 Deliver = Callable[[str, Build | Delete], bool]
@@ -111,13 +117,13 @@ class Conductors:
             self._spawn(self._send, self._renamed(request))
         placed = self._send(request)
         if placed is None:
-            placed = self._after_no(request)
+            placed = self._handle_refusal(request)
         if placed is None:
             return
         lucky = self._rng.random() >= 0.1
         if placed.request_id == request.request_id and self.reuses and not lucky:
             self._reuse(request)
-        self._use(placed)
+        self._use_places(placed)
 
     def _reuse(self, request: SelectDestinations) -> None:
         """Send another body under the id of a request that was placed."""
@@ -127,7 +133,7 @@ class Conductors:
         if answer is not None and answer.outcome is Outcome.PLACED:
             self.broken.append(f'P4: another body under {request.request_id} was placed')
 
-    def _after_no(self, request: SelectDestinations) -> Answer | None:
+    def _handle_refusal(self, request: SelectDestinations) -> Answer | None:
         """Handle a refusal: leave it, cancel it, or request the same consumers under another id."""
         luck = self._rng.random()
         if luck < 0.3:
@@ -136,7 +142,7 @@ class Conductors:
             return self._send(self._renamed(request))
         return None
 
-    def _use(self, placed: Answer) -> None:
+    def _use_places(self, placed: Answer) -> None:
         luck = self._rng.random()
         if luck < 0.1:
             return  # forgotten: the lease ends it
@@ -193,7 +199,7 @@ class Conductors:
         """Repeat the request until an answer ends it; return the answer where it is placed."""
         for _ in range(TRIES):
             answer = self._send_once(request)
-            if answer is not None and answer.outcome not in PASSING:
+            if answer is not None and answer.outcome not in RETRIED_OUTCOMES:
                 # A repeat after the answer must hear the same.
                 if self._rng.random() < 0.3:
                     self._loop.sleep(self._rng.uniform(0, 5))
@@ -212,9 +218,9 @@ class Conductors:
                 'conductor', 'select_destinations', request, request.budget_ms / 1000 + 1.0
             )
         except exceptions.GanttError as e:
-            self._loop.say('conductor', f'{short}: {type(e).__name__}')
+            self._loop.write_trace('conductor', f'{short}: {type(e).__name__}')
             return None
-        self._loop.say('conductor', f'{short}: {answer.outcome.value}')
+        self._loop.write_trace('conductor', f'{short}: {answer.outcome.value}')
         if keep:
             self.answers_received.setdefault(request.request_id, []).append(
                 AnswerReceived(sent_at, self._loop.now, answer)
@@ -232,7 +238,9 @@ class Conductors:
         try:
             self._network.call('conductor', method, message, plan.CALL_SECONDS)
         except exceptions.GanttError as e:
-            self._loop.say('conductor', f'{method} {message.request_id[:8]}: {type(e).__name__}')
+            self._loop.write_trace(
+                'conductor', f'{method} {message.request_id[:8]}: {type(e).__name__}'
+            )
 
     def _build(self, selection: Selection) -> None:
         build = selection.build()

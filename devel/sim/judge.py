@@ -8,46 +8,54 @@ was acknowledged may be forgotten, and guests are found again by adoption.
 from collections.abc import Iterable, Sequence
 
 from devel.sim.computes import Host
-from devel.sim.conductors import PASSING, AnswerReceived, Conductors
+from devel.sim.conductors import RETRIED_OUTCOMES, AnswerReceived, Conductors
 from devel.sim.database import NO_LIMIT, SimDatabase, audited
 from devel.sim.plan import SimPlan
-from devel.sim.schedulers import LATE_SECONDS, SchedulerProcess
+from devel.sim.schedulers import SchedulerProcess
+from devel.sim.sites import ZoneSite
 from gantt.core.claims.claim import Claim, State
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.group_rule import GroupRule
+from gantt.core.resources.host import HostRow
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 
 
 def violations(
-    plan: SimPlan,
-    database: SimDatabase,
-    schedulers: Sequence[SchedulerProcess],
-    hosts: Sequence[Host],
-    conductors: Conductors,
+    plan: SimPlan, sites: Sequence[ZoneSite], callers: Iterable[Conductors]
 ) -> list[str]:
     """Return a line for each promise that was not kept."""
-    live = database.live()
-    lines = [*database.broken]
-    lines += audited(database.stores.claims.audit())
-    lines += _guests_have_claims(hosts, live)
-    lines += _claims_have_guests(hosts, live, database.stores.database.ping())
-    lines += _hosts_hold_what_runs(hosts, database)
-    if not database.restored:
-        lines += conductors.broken
-        lines += one_outcome(conductors)
-    if not (plan.has('restore') or plan.has('twin')):
-        lines += [
-            f'P2: claim {claim.id} is adopted: the one before was lost'
-            for claim in database.stores.claims.list_claims(limit=NO_LIMIT)
-            if claim.adopted
-        ]
-        if not plan.has('shrink'):
-            lines += _nothing_over(database)
-    for scheduler in schedulers:
-        lines += views_are_equal(scheduler.name, scheduler.scheduler.cache.working, database)
-        lines += nobody_waits(scheduler)
+    lines = [line for site in sites for line in _of_zone(plan, site)]
+    if not any(site.database.restored for site in sites):
+        for caller in callers:
+            lines += [*caller.broken, *one_outcome(caller)]
     return lines
+
+
+def _of_zone(plan: SimPlan, site: ZoneSite) -> Iterable[str]:
+    database, live = site.database, site.database.live()
+    yield from database.broken
+    yield from audited(database.stores.claims.audit())
+    yield from _guests_have_claims(site.hosts, live)
+    yield from _claims_have_guests(site.hosts, live)
+    rows = [
+        change.row
+        for change in database.stores.feed.load_everything().hosts
+        if change.row is not None
+    ]
+    yield from _hosts_hold_what_runs(site.hosts, rows)
+    if not (plan.has('restore') or plan.has('twin')):
+        for claim in database.stores.claims.list_claims(limit=NO_LIMIT):
+            if claim.adopted:
+                yield f'P2: claim {claim.id} is adopted: the one before was lost'
+        if not plan.has('shrink'):
+            for row in rows:
+                if row.over_committed:
+                    yield f'P1: {row.name} is over-committed, and the world did not do it'
+    for process in site.processes:
+        yield from views_are_equal(process.name, process.scheduler.cache.working, database)
+        if not process.frozen_until:  # who was frozen has answered when it could
+            yield from nobody_waits(process)
 
 
 def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:
@@ -59,39 +67,24 @@ def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterabl
                 yield f'P2: guest {guest.claim_id} runs on {host.name} without a live claim'
 
 
-def _claims_have_guests(hosts: Iterable[Host], live: Iterable[Claim], now: float) -> Iterable[str]:
+def _claims_have_guests(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:
     running = {
         (host.name, guest.consumer) for host in hosts for guest in host.machine.running.values()
     }
     for claim in live:
-        if (claim.host, claim.consumer) in running:
-            continue
-        if claim.state is State.RESERVED and claim.lease_until >= now:
-            continue
-        yield f'P3: claim {claim.id} on {claim.host} is {claim.state.value}, and nothing runs'
+        if (claim.host, claim.consumer) not in running:
+            yield f'P3: claim {claim.id} on {claim.host} is {claim.state.value}, and nothing runs'
 
 
-def _hosts_hold_what_runs(hosts: Iterable[Host], database: SimDatabase) -> Iterable[str]:
-    rows = {
-        change.row.name: change.row
-        for change in database.stores.feed.load_everything().hosts
-        if change.row is not None
-    }
+def _hosts_hold_what_runs(hosts: Iterable[Host], rows: Iterable[HostRow]) -> Iterable[str]:
+    flagged = {row.name for row in rows if row.over_committed}
     for host in hosts:
         vcpus_used = sum(g.resources['VCPU'] for g in host.machine.running.values())
-        row = rows.get(host.name)
-        if vcpus_used > host.machine.vcpus and (row is None or not row.over_committed):
+        if vcpus_used > host.machine.vcpus and host.name not in flagged:
             yield (
                 f'P1: guests on {host.name} take {vcpus_used} VCPU of {host.machine.vcpus}, '
                 'and it is not flagged'
             )
-
-
-def _nothing_over(database: SimDatabase) -> Iterable[str]:
-    """Check that no host is over-committed where the world did nothing that could cause it."""
-    for change in database.stores.feed.load_everything().hosts:
-        if change.row is not None and change.row.over_committed:
-            yield f'P1: {change.row.name} is over-committed, and the world did not do it'
 
 
 def one_outcome(conductors: Conductors) -> Iterable[str]:
@@ -114,9 +107,9 @@ def _places(answer: Answer) -> tuple[tuple[str, str | None], ...]:
     return tuple((chosen[0].host, chosen[0].claim_id) for chosen in answer.selections)
 
 
-def _is_allowed_answer(request_id: str, one: AnswerReceived, conductors: Conductors) -> bool:
-    outcome = one.answer.outcome
-    if outcome is Outcome.PLACED or outcome in PASSING:
+def _is_allowed_answer(request_id: str, received: AnswerReceived, conductors: Conductors) -> bool:
+    outcome = received.answer.outcome
+    if outcome is Outcome.PLACED or outcome in RETRIED_OUTCOMES:
         return True
     if outcome is Outcome.REUSED:
         return request_id in conductors.reused
@@ -156,14 +149,11 @@ def _view(everything: table_log.Everything) -> dict[str, tuple[object, ...]]:
     return view
 
 
-def nobody_waits(scheduler: SchedulerProcess, late: float = LATE_SECONDS) -> Iterable[str]:
-    """Check that every call was answered, within its budget.
-
-    :param late: how many seconds after it an answer may come
-    """
-    now = scheduler.loop.now
-    for request_seen in scheduler.requests_seen:
-        subject = f'{scheduler.name}: request {request_seen.request.request_id}'
+def nobody_waits(process: SchedulerProcess) -> Iterable[str]:
+    """Check that every call was answered, within its budget."""
+    now, late = process.loop.now, process.late_seconds
+    for request_seen in process.requests_seen:
+        subject = f'{process.name}: request {request_seen.request.request_id}'
         if request_seen.answered_at is None:
             if request_seen.until + late < now:
                 yield f'wait: {subject} was never answered'

@@ -48,7 +48,7 @@ class Process:
     def step(self, when: str, what: str) -> None:
         """Pass a step that matters.  :raises Killed: it is to die here"""
         if self._armed == when:
-            self.loop.say(self.name, f'dies {when} {what}')
+            self.loop.write_trace(self.name, f'dies {when} {what}')
             self.die()
             raise Killed
 
@@ -58,22 +58,22 @@ class Process:
         self.loop.bury(self)
 
 
-class Stacks:
+class TaskThreadPool:
     """Threads that are kept from task to task, and from run to run."""
 
     def __init__(self) -> None:
-        self._idle: list[Stack] = []
-        self._all: list[Stack] = []
+        self._idle: list[TaskThread] = []
+        self._all: list[TaskThread] = []
 
-    def take(self) -> 'Stack':
+    def take(self) -> 'TaskThread':
         """Return an unused stack."""
         if self._idle:
             return self._idle.pop()
-        stack = Stack(self, len(self._all) + 1)
+        stack = TaskThread(self, len(self._all) + 1)
         self._all.append(stack)
         return stack
 
-    def give_back(self, stack: 'Stack') -> None:
+    def give_back(self, stack: 'TaskThread') -> None:
         """Return a stack whose job is done."""
         self._idle.append(stack)
 
@@ -103,10 +103,10 @@ def _core_of_this_thread() -> int:
         return int(stat.read().rpartition(')')[2].split()[36])
 
 
-class Stack:
+class TaskThread:
     """A thread that runs only when it is resumed, and alone."""
 
-    def __init__(self, stacks: Stacks, number: int) -> None:
+    def __init__(self, stacks: TaskThreadPool, number: int) -> None:
         self._stacks = stacks
         self._mine = threading.Lock()
         self._theirs = threading.Lock()
@@ -149,7 +149,7 @@ class Task:
 
     process: Process
     name: str
-    stack: Stack
+    stack: TaskThread
     ticket: 'Ticket | None' = None
 
 
@@ -168,18 +168,18 @@ class Loop:
     :ivar defects: exceptions that no task caught
     """
 
-    def __init__(self, stacks: Stacks | None = None) -> None:
+    def __init__(self, stacks: TaskThreadPool | None = None) -> None:
         self.now = 0.0
         self.trace: list[str] = []
         self.defects: list[str] = []
-        self._stacks = stacks or Stacks()
+        self._stacks = stacks or TaskThreadPool()
         self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._serial = itertools.count()
         self._current: Task | None = None
         self._tasks: dict[Task, None] = {}
 
     # -- what anybody may do -----------------------------------------------------
-    def say(self, who: str, what: str) -> None:
+    def write_trace(self, who: str, what: str) -> None:
         """Write a line of the trace."""
         self.trace.append(f'{self.now:9.3f} {who:<10} {what}')
 
@@ -283,7 +283,7 @@ class Loop:
         except Killed:
             pass
         except Exception:
-            self.say(task.process.name, f'defect in {task.name}')
+            self.write_trace(task.process.name, f'defect in {task.name}')
             self.defects.append(f'{task.process.name} {task.name}: {traceback.format_exc()}')
         finally:
             del self._tasks[task]

@@ -109,11 +109,11 @@ class Network:
         """Return after how many seconds a message arrives, each time that it does."""
         rng, rates = self._rng, self.rates
         if who in self.cut or whom in self.cut or rng.random() < rates.lost:
-            self._loop.say(who or whom, f'lost: {what}')
+            self._loop.write_trace(who or whom, f'lost: {what}')
             return []
         delays = [self._delay()]
         if rng.random() < rates.doubled:
-            self._loop.say(who or whom, f'twice: {what}')
+            self._loop.write_trace(who or whom, f'twice: {what}')
             delays.append(self._delay())
         return delays
 

@@ -4,9 +4,11 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
+from devel.doubles import MemoryRecorder
 from devel.sim import network, plan
+from devel.sim.database import SimDatabase
 from devel.sim.loop import Loop, Process, ProcessClock, SimSignal
 from gantt import exceptions
 from gantt.compute.ports import report_outcome
@@ -14,14 +16,14 @@ from gantt.core.messages.report import HostReport, Registered
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer
-from gantt.scheduler.ports import ReportOutcome, Stores
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.groups.service.group_members import GroupMembers
+from gantt.scheduler.ports.hosts import ReportOutcome
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 
 #: A pause of a thread that found nothing to do but knows of something that waits.
 AGAIN_SECONDS = 0.05
-#: How much later than its budget a call may be answered: one way to the database and back.
+#: How much later than its budget a call may be answered: to the database and back.
 LATE_SECONDS = 1.0
 
 
@@ -35,36 +37,32 @@ class RequestSeen:
     answered_at: float | None = None
 
 
-class Lines(Protocol):
-    """A database, as far as processes reach it."""
-
-    def line(self, process: Process) -> Stores:
-        """Return the stores as a process has them."""
-
-
 class SchedulerProcess(Process):
     """One start of one scheduler.
 
     :ivar requests_seen: the requests that it accepted
     :ivar idle_seconds: after which a thread polls for work that no signal announced
+    :ivar late_seconds: how much later than its budget a request may be answered
     """
 
     idle_seconds = 0.5
+    late_seconds = LATE_SECONDS
 
     def __init__(
         self,
         loop: Loop,
-        name: str,
-        database: Lines,
+        database: SimDatabase,
         pipeline: Pipeline,
         settings: SchedulerSettings,
     ) -> None:
-        super().__init__(loop, name)
+        super().__init__(loop, settings.worker)
         self.requests_seen: list[RequestSeen] = []
         self.ready = False
         self.clock, self.recorder = ProcessClock(self), MemoryRecorder()
-        stores = database.line(self)
-        self.scheduler = Scheduler(stores, pipeline, self.recorder, settings, self.clock)
+        self.stores = database.line(self)
+        self.scheduler = Scheduler(
+            self.stores, pipeline, self.recorder, settings, self.clock, make_hook=GroupMembers
+        )
         self._requests, self._reports, self._registrations = (SimSignal(loop) for _ in range(3))
         loop.spawn(self, 'start', self._start)
 
@@ -77,11 +75,11 @@ class SchedulerProcess(Process):
             except exceptions.Unavailable:
                 self.loop.sleep(1.0)
         self.ready = True
-        self.loop.say(self.name, 'is ready')
+        self.loop.write_trace(self.name, 'is ready')
         placing = self.scheduler.placing
         for name, part, signal, is_more in (
             ('placing', placing, self._requests, lambda: placing.admission.depth > 0),
-            ('reports', self.scheduler.intake, self._reports, lambda: False),
+            ('reports', self.scheduler.report_queue, self._reports, lambda: False),
             ('registrations', self.scheduler.registrations, self._registrations, lambda: False),
         ):
             self.loop.spawn(self, name, self._work, part.step, signal, is_more)
@@ -141,7 +139,7 @@ class SchedulerProcess(Process):
             if requests_seen.answered_at is not None:
                 self.loop.defects.append(f'{self.name} answered {answer_sent.request_id} twice')
             requests_seen.answered_at = self.loop.now
-            self.loop.say(
+            self.loop.write_trace(
                 self.name, f'answers {answer_sent.request_id[:8]} {answer_sent.outcome.value}'
             )
             answer(answer_sent, None)
@@ -149,7 +147,7 @@ class SchedulerProcess(Process):
     send_soon = send
 
     def _report(self, report: HostReport, answer: network.Answer) -> None:
-        future = self.scheduler.intake.submit(report, notify=report.full)
+        future = self.scheduler.report_queue.submit(report, notify=report.full)
         self._reports.set()
         if future is None:
             answer(None, None)
@@ -191,7 +189,7 @@ def settings(
         report_queue_limit=report_limit,
         batch_wait_ms=0.0,
         lease_seconds=plan.LEASE_SECONDS,
-        lease_seconds_max=plan.LEASE_MOST,
+        lease_seconds_max=plan.LEASE_SECONDS_MAX,
         plan_lease_seconds=plan.PLAN_LEASE_SECONDS,
         plan_lease_seconds_max=plan.PLAN_LEASE_MOST,
         sweep_seconds=plan.SWEEP_SECONDS,

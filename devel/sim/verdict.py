@@ -34,7 +34,7 @@ def digest_of(lines: Sequence[str]) -> str:
     return hashlib.blake2b('\n'.join(lines).encode(), digest_size=16).hexdigest()
 
 
-class Complaints(logging.Handler):
+class TracebackCollector(logging.Handler):
     """Tracebacks that the production code logged and went on after."""
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class Complaints(logging.Handler):
 
 
 @contextlib.contextmanager
-def repeatable(seed: int) -> Iterator[Complaints]:
+def seeded_randomness(seed: int) -> Iterator[TracebackCollector]:
     """Derive the chance of the production code from the seed: its periods, its tokens and ids."""
     before, uuid4, token_bytes = random.getstate(), uuid.uuid4, secrets.token_bytes
     random.seed(f'jitter {seed}')
     tokens = random.Random(f'tokens {seed}')
-    complaints = Complaints()
+    complaints = TracebackCollector()
     logger = logging.getLogger('gantt')
     logger.addHandler(complaints)
     was, logger.propagate = logger.propagate, False

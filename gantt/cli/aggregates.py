@@ -4,11 +4,11 @@
 import argparse
 from typing import Any
 
-from gantt.cli import base, text
+from gantt.cli import base, parsing, text
 from gantt.cli.text import TextColumn
 
 
-def _metadata(row: dict[str, Any]) -> str:
+def _metadata_text(row: dict[str, Any]) -> str:
     rest = {key: value for key, value in row['metadata'].items() if key != 'availability_zone'}
     return ', '.join(f'{key}={value}' for key, value in sorted(rest.items())) or '-'
 
@@ -17,26 +17,26 @@ class AggregateList(base.Lister):
     """List the aggregates."""
 
     path = '/v1/aggregates'
-    member = 'aggregates'
-    nothing = 'there is no aggregate'
+    list_key = 'aggregates'
+    empty_message = 'there is no aggregate'
     columns = (
-        TextColumn('AGGREGATE', text.key('name'), least=16),
+        TextColumn('AGGREGATE', text.value_of_key('name'), min_width=16),
         TextColumn('UUID', lambda r: text.short_id(r['uuid'])),
-        TextColumn('ZONE', lambda r: r['metadata'].get('availability_zone', '-'), least=8),
-        TextColumn('HOSTS', lambda r: str(len(r['hosts'])), right=True),
-        TextColumn('METADATA', _metadata, least=16),
+        TextColumn('ZONE', lambda r: r['metadata'].get('availability_zone', '-'), min_width=8),
+        TextColumn('HOSTS', lambda r: str(len(r['hosts'])), align_right=True),
+        TextColumn('METADATA', _metadata_text, min_width=16),
     )
 
 
 class AggregateSet(base.Write):
     """Create an aggregate or change it."""
 
-    takes = (
+    arguments = (
         base.arg('aggregate', help='its name'),
         base.arg(
             '--property',
             action='append',
-            type=base.pair,
+            type=parsing.pair,
             default=[],
             metavar='KEY=VALUE',
             help='metadata; KEY= takes the key away (may be repeated)',
@@ -64,7 +64,7 @@ class AggregateSet(base.Write):
 class AggregateRemove(base.Write):
     """Remove an aggregate; its hosts stay."""
 
-    takes = (base.arg('aggregate', help='its name or uuid'),)
+    arguments = (base.arg('aggregate', help='its name or uuid'),)
 
     method = 'DELETE'
     path = '/v1/aggregates/{aggregate}'

@@ -24,16 +24,22 @@ from gantt import exceptions
 from gantt.cli import base
 from gantt.cli.endpoint import Endpoint, Exit, Failure, load_body
 from gantt.core.messages import base as message
-from gantt.core.messages.base import Message, Misfit, Name, Text, Uuid
-from gantt.core.messages.level_policy import Policy
-from gantt.core.messages.policy_set import POLICIES, MemberNames, Policies, PolicySet, Subgroups
+from gantt.core.messages.base import FieldError, Message, Name, Text, Uuid
+from gantt.core.messages.policy_set import (
+    POLICIES_POLICY,
+    MemberNames,
+    Policies,
+    Policy,
+    PolicySet,
+    Subgroups,
+)
 from gantt.core.messages.request import Names
 
 #: Limits of a file: entries, bytes.
-ENTRIES_MAX = 10_000
-BYTES_MAX = 16 << 20
-PAGE = 500
-_LINES_SHOWN = 1000
+FILE_ENTRIES_MAX = 10_000
+FILE_BYTES_MAX = 16 << 20
+PAGE_SIZE = 500
+_LINES_SHOWN_MAX = 1000
 
 
 class AggregateEntry(Message, frozen=True, kw_only=True):
@@ -64,11 +70,11 @@ class GroupEntry(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if (self.policy is None) is not bool(self.policies):
-            raise Misfit('policy', 'expected one of policy and policies')
+            raise FieldError('policy', 'expected one of policy and policies')
         self.policy_set()  # checks the names in them
 
     def policy_set(self) -> PolicySet | None:
-        """Return its policies as a document; None: it has one of Nova's."""
+        """Return the policies of the group as a document; None: it has one of Nova's."""
         if not self.policies:
             return None
         return PolicySet(
@@ -79,13 +85,13 @@ class GroupEntry(Message, frozen=True, kw_only=True):
 class AggregatesFile(Message, frozen=True, kw_only=True):
     """A file of aggregates, by name."""
 
-    aggregates: Annotated[dict[Name, AggregateEntry], msgspec.Meta(max_length=ENTRIES_MAX)]
+    aggregates: Annotated[dict[Name, AggregateEntry], msgspec.Meta(max_length=FILE_ENTRIES_MAX)]
 
 
 class GroupsFile(Message, frozen=True, kw_only=True):
     """A file of server groups, by uuid."""
 
-    server_groups: Annotated[dict[Uuid, GroupEntry], msgspec.Meta(max_length=ENTRIES_MAX)]
+    server_groups: Annotated[dict[Uuid, GroupEntry], msgspec.Meta(max_length=FILE_ENTRIES_MAX)]
 
 
 class Difference(NamedTuple):
@@ -115,20 +121,20 @@ class FileKind(abc.ABC):
 
         :raises Failure: names the file, the entry and what was expected there
         """
-        if path != '-' and os.path.exists(path) and os.path.getsize(path) > BYTES_MAX:
-            raise Failure(f'{path}: expected at most {BYTES_MAX >> 20} MiB', Exit.USAGE)
+        if path != '-' and os.path.exists(path) and os.path.getsize(path) > FILE_BYTES_MAX:
+            raise Failure(f'{path}: expected at most {FILE_BYTES_MAX >> 20} MiB', Exit.USAGE)
         try:
             content = message.decode(load_body(path), self.form, inside=path)
         except exceptions.GanttError as e:
             raise Failure(e.message, Exit.USAGE) from None
         return dict(getattr(content, self.key))
 
-    def there(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    def fetch_existing(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
         """Return the stored rows by name.  :raises Failure:"""
         rows: list[dict[str, Any]] = []
         marker = None
-        while len(rows) < base.ROWS_MAX:
-            page = endpoint.get(self.path, limit=PAGE, marker=marker)
+        while len(rows) < base.LISTED_ROWS_MAX:
+            page = endpoint.get(self.path, limit=PAGE_SIZE, marker=marker)
             rows.extend(page[self.key])
             marker = page['next_marker']
             if marker is None:
@@ -151,23 +157,23 @@ class FileKind(abc.ABC):
         """
 
     @abc.abstractmethod
-    def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
+    def send(self, endpoint: Endpoint, difference: Difference, dry_run: bool) -> str:
         """Send a change, or check it as a dry run; return its summary.  :raises Failure:"""
 
     def differences(
-        self, entries: dict[str, Any], there: dict[str, dict[str, Any]], delete: bool
+        self, entries: dict[str, Any], existing: dict[str, dict[str, Any]], delete: bool
     ) -> Iterator[Difference]:
         """Yield changes in the order of names; deletions last.  :raises Failure:"""
         for name in sorted(entries):
-            difference = self.compare(name, there.get(name), entries[name])
+            difference = self.compare(name, existing.get(name), entries[name])
             if difference is not None:
                 yield difference
         if delete:
-            for name in sorted(there.keys() - entries.keys()):
+            for name in sorted(existing.keys() - entries.keys()):
                 yield Difference('delete', name, [], {})
 
 
-class OfAggregates(FileKind):
+class AggregateKind(FileKind):
     """Aggregates by their names."""
 
     noun, key, path, form = 'aggregate', 'aggregates', '/v1/aggregates', AggregatesFile
@@ -213,24 +219,24 @@ class OfAggregates(FileKind):
             return None
         return Difference('change' if row else 'create', name, lines, body)
 
-    def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
-        path = f'{self.path}/{base.path_part(one.name)}'
-        if one.action == 'delete':
+    def send(self, endpoint: Endpoint, difference: Difference, dry_run: bool) -> str:
+        path = f'{self.path}/{base.path_part(difference.name)}'
+        if difference.action == 'delete':
             return endpoint.delete(path, dry_run=dry_run)['message']
-        return endpoint.put(path, one.body, dry_run=dry_run)['message']
+        return endpoint.put(path, difference.body, dry_run=dry_run)['message']
 
 
-class OfGroups(FileKind):
+class ServerGroupKind(FileKind):
     """Server groups by their uuids."""
 
     noun, key, path, form = 'server group', 'server_groups', '/v1/server-groups', GroupsFile
 
-    def there(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    def fetch_existing(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
         # A group that is planned without policies cannot be created from a file.
         return {
             name: row
-            for name, row in super().there(endpoint).items()
-            if row['policies'] or row['policy'] != POLICIES
+            for name, row in super().fetch_existing(endpoint).items()
+            if row['policies'] or row['policy'] != POLICIES_POLICY
         }
 
     def name_of(self, row: dict[str, Any]) -> str:
@@ -250,7 +256,7 @@ class OfGroups(FileKind):
                 f'+ {key} = {value}' for key, value in entry_fields.items() if value is not None
             ]
             return Difference('create', name, lines, {'uuid': name, **entry_fields})
-        for key, is_there, is_wanted in _rules(row, entry):
+        for key, is_there, is_wanted in _rule_parts(row, entry):
             if is_there != is_wanted:
                 raise Failure(
                     f'server_groups.{name}.{key}: the rule of a server group stays as it was made: '
@@ -259,14 +265,14 @@ class OfGroups(FileKind):
                 )
         return None
 
-    def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
-        if one.action == 'delete':
-            path = f'{self.path}/{base.path_part(one.name)}'
+    def send(self, endpoint: Endpoint, difference: Difference, dry_run: bool) -> str:
+        if difference.action == 'delete':
+            path = f'{self.path}/{base.path_part(difference.name)}'
             return endpoint.delete(path, dry_run=dry_run)['message']
-        return endpoint.post(self.path, one.body, dry_run=dry_run)['message']
+        return endpoint.post(self.path, difference.body, dry_run=dry_run)['message']
 
 
-def _rules(row: dict[str, Any], entry: GroupEntry) -> Iterator[tuple[str, Any, Any]]:
+def _rule_parts(row: dict[str, Any], entry: GroupEntry) -> Iterator[tuple[str, Any, Any]]:
     """Yield the parts of a rule to compare: name, stored value, value in the file."""
     rule_in_file = entry.policy_set()
     stored_rule = None
@@ -283,10 +289,10 @@ def _rules(row: dict[str, Any], entry: GroupEntry) -> Iterator[tuple[str, Any, A
 class Export(base.Base):
     """Write what exists as a file."""
 
-    forms = ('yaml', 'json')
+    formats = ('yaml', 'json')
     kind: FileKind
 
-    takes = (
+    arguments = (
         base.arg(
             'file',
             nargs='?',
@@ -299,14 +305,14 @@ class Export(base.Base):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and write."""
-        rows = self.kind.there(self.endpoint)
+        rows = self.kind.fetch_existing(self.endpoint)
         data = {self.kind.key: {name: self.kind.entry(rows[name]) for name in sorted(rows)}}
         if parsed_args.file == '-':
             return self.show(parsed_args, data, [])
         path = pathlib.Path(parsed_args.file)
         try:
             with path.open('w' if parsed_args.force else 'x', encoding='utf-8') as file:
-                file.write(base.dumped(parsed_args.form, data))
+                file.write(base.dump_data(parsed_args.form, data))
         except FileExistsError:
             raise Failure(f'{path} is there already; --force replaces it', Exit.USAGE) from None
         except OSError as e:
@@ -314,10 +320,10 @@ class Export(base.Base):
         return int(Exit.PLACED)
 
 
-class _OfFile(base.Base):
+class _FileCommand(base.Base):
     kind: FileKind
 
-    takes = (
+    arguments = (
         base.arg('file', metavar='FILE', help='YAML or JSON; - reads standard input'),
         base.arg(
             '--delete', action='store_true', help='also delete what there is and the file has not'
@@ -327,20 +333,22 @@ class _OfFile(base.Base):
     def differences(self, args: argparse.Namespace) -> list[Difference]:
         """Return the changes to make.  :raises Failure:"""
         entries = self.kind.read(args.file)
-        return list(self.kind.differences(entries, self.kind.there(self.endpoint), args.delete))
+        return list(
+            self.kind.differences(entries, self.kind.fetch_existing(self.endpoint), args.delete)
+        )
 
-    def lines_of(self, found: list[Difference]) -> list[str]:
+    def lines_of(self, differences: list[Difference]) -> list[str]:
         """Return the changes as lines for people."""
         signs = {'create': '+', 'change': '~', 'delete': '-'}
         lines = []
-        for difference in found:
+        for difference in differences:
             lines.append(f'{signs[difference.action]} {self.kind.noun} {difference.name}')
             lines += [f'    {line}' for line in difference.lines]
-        more = len(lines) - _LINES_SHOWN
-        return lines[:_LINES_SHOWN] + ([f'and {more} more lines'] if more > 0 else [])
+        more = len(lines) - _LINES_SHOWN_MAX
+        return lines[:_LINES_SHOWN_MAX] + ([f'and {more} more lines'] if more > 0 else [])
 
 
-class Diff(_OfFile):
+class Diff(_FileCommand):
     """Say what ``apply`` would do."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -353,7 +361,7 @@ class Diff(_OfFile):
         return self.show(parsed_args, data, lines)
 
 
-class Apply(_OfFile):
+class Apply(_FileCommand):
     """Make what there is as the file says."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -369,41 +377,41 @@ class Apply(_OfFile):
                 e.notes += [f'done before: {what}' for what in messages]
                 e.notes.append('the same command goes on from there')
                 raise
-            self.made = messages
+            self.changes_made = messages
         return self.show(parsed_args, messages, messages or ['there is nothing to change'])
 
 
 class AggregateExport(Export):
     """Write the aggregates as a file that "gantt aggregate apply" takes."""
 
-    kind = OfAggregates()
+    kind = AggregateKind()
 
 
 class AggregateDiff(Diff):
     """Say what "gantt aggregate apply" would change; change nothing."""
 
-    kind = OfAggregates()
+    kind = AggregateKind()
 
 
 class AggregateApply(Apply):
     """Make the aggregates as a file says; those that it has not stay without --delete."""
 
-    kind = OfAggregates()
+    kind = AggregateKind()
 
 
 class GroupExport(Export):
     """Write the server groups and their rules as a file that "gantt group apply" takes."""
 
-    kind = OfGroups()
+    kind = ServerGroupKind()
 
 
 class GroupDiff(Diff):
     """Say what "gantt group apply" would change; change nothing."""
 
-    kind = OfGroups()
+    kind = ServerGroupKind()
 
 
 class GroupApply(Apply):
     """Create the server groups of a file; those that it has not stay without --delete."""
 
-    kind = OfGroups()
+    kind = ServerGroupKind()

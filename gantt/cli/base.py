@@ -3,67 +3,23 @@
 
 import abc
 import argparse
-import csv
 import functools
 import json
-import math
-import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from cliff import command
 
-from gantt.cli import choosing, login, text
-from gantt.cli.endpoint import Endpoint, Exit, Failure, Unwritable
+from gantt.cli import choosing, parsing, text
+from gantt.cli.endpoint import Endpoint, Exit, Failure, OutputUnwritable, endpoint_of
 from gantt.core.messages import quoting
-from gantt.core.messages.near import did_you_mean, near
-from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU
 
-PAGE = 500
-#: Colloquial name of a resource -> the argument of ``--resource``.
-_RESOURCES = {
-    'vcpu': 'VCPU=2',
-    'cpu': 'VCPU=2',
-    'core': 'VCPU=2',
-    'pcpu': 'PCPU=2',
-    'ram': 'MEMORY_MB=4096',
-    'memory': 'MEMORY_MB=4096',
-    'memory-mb': 'MEMORY_MB=4096',
-    'disk': 'DISK_GB=20',
-    'disk-gb': 'DISK_GB=20',
-}
-ROWS_MAX = 100_000
+PAGE_SIZE = 500
+LISTED_ROWS_MAX = 100_000
 #: Terminal sequence that clears the screen and moves to the top.
-_CLEAR = '\x1b[H\x1b[2J'
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose exit code for wrong usage is not 2, which is no valid host."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and exit."""
-        self.print_usage(sys.stderr)
-        self.exit(Exit.USAGE, f'{self.prog}: error: {message}\n')
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments; an unknown one is an error that suggests a known one."""
-        parsed, rest = self.parse_known_args(args, namespace)
-        if rest:
-            self.error(self._unknown(rest))
-        return parsed
-
-    def _unknown(self, rest: Sequence[str]) -> str:
-        options = [argument.partition('=')[0] for argument in rest if argument.startswith('-')]
-        if not options:
-            return f'{rest[0]!r} is one argument too many'
-        known_options = self._option_string_actions
-        problem = f'there is no option {options[0]}'
-        resource = _RESOURCES.get(options[0].strip('-').lower().removesuffix('s'))
-        if resource is not None and '--resource' in known_options:
-            return f'{problem}; say --resource {resource}'
-        return f'{problem}{did_you_mean(near(options[0], known_options)) or "; see --help"}'
+_CLEAR_SCREEN = '\x1b[H\x1b[2J'
 
 
 #: Names and options of one argument, as argparse takes them.
@@ -89,28 +45,29 @@ class _PathParts(dict[str, str]):
 class Base(command.Command):
     """A command.  Nothing is looked up among installed packages: starting is quick."""
 
-    forms: Sequence[str] = ('text', 'json', 'yaml', 'value', 'shell', 'table')
+    formats: Sequence[str] = ('text', 'json', 'yaml', 'value', 'shell', 'table')
     #: Arguments, each created by :func:`arg`.
-    takes: Sequence[Argument] = ()
+    arguments: Sequence[Argument] = ()
     #: Path of the request; names in braces are those of arguments.
     path = ''
     #: Changes that the command has made, or may have, in case its answer cannot be read.
-    made: Sequence[str] = ()
+    changes_made: Sequence[str] = ()
     #: True where it can be printed repeatedly, with --watch.
     may_watch = False
     #: For OpenStackClient: log in first.
     auth_required = True
 
-    def _load_hooks(self) -> None:
-        self._hooks = []
+    def __init__(self, app: Any, app_args: Any, cmd_name: str | None = None) -> None:
+        super().__init__(app, app_args)  # by the name it would look for hooks
+        self.cmd_name = cmd_name
 
     def get_epilog(self) -> str:
         """Return no epilog."""
         return ''
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Return a parser with the output form; subclasses extend it in :meth:`arguments`."""
-        parser = Parser(
+        """Return a parser with the output form; subclasses extend it in :meth:`add_arguments`."""
+        parser = parsing.Parser(
             description=self.get_description(),
             prog=prog_name,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -120,28 +77,33 @@ class Base(command.Command):
             '-f',
             '--format',
             dest='form',
-            choices=self.forms,
-            default=self.forms[0],
-            help=f'how to print (default: {self.forms[0]}); json and yaml have every fact, '
+            choices=self.formats,
+            default=self.formats[0],
+            help=f'how to print (default: {self.formats[0]}); json and yaml have every fact, '
             'under the keys of the HTTP interface',
         )
         parser.add_argument(
             '--noindent', action='store_true', help='json on one line, without indentation'
         )
         parser.set_defaults(columns=[])
-        if 'shell' in self.forms:
+        if 'shell' in self.formats:
             choosing.column_argument(parser, 'facts: keys')
             parser.add_argument(
-                '--prefix', default='', help='what each name of -f shell begins with'
+                '--prefix',
+                default='',
+                type=parsing.shell_name,
+                help='what each name of -f shell begins with',
             )
-        if 'table' in self.forms:
+        if 'table' in self.formats:
             _table_arguments(parser)
+        if 'csv' in self.formats:
+            _csv_arguments(parser)
         if self.may_watch:
             parser.add_argument(
                 '--watch',
                 nargs='?',
                 metavar='SECONDS',
-                type=number(0.5, 3600),
+                type=parsing.number(0.5, 3600),
                 const=5.0,
                 help='print it again and again, with so many seconds between (default: 5)',
             )
@@ -149,20 +111,20 @@ class Base(command.Command):
                 '--for',
                 dest='watch_seconds',
                 metavar='SECONDS',
-                type=number(0, 604_800),
+                type=parsing.number(0, 604_800),
                 default=3600.0,
                 help='with --watch: end after so long (default: 3600)',
             )
-        self.arguments(parser)
+        self.add_arguments(parser)
         return parser
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare arguments: those of :attr:`takes`."""
-        for names, options in self.takes:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare arguments: those of :attr:`arguments`."""
+        for names, options in self.arguments:
             parser.add_argument(*names, **options)
 
     def route(self, args: argparse.Namespace) -> str:
-        """Return the path with the arguments.  :raises Failure: one leads to another path"""
+        """Return the path with the arguments.  :raises Failure: an argument leads outside of it"""
         return self.path.format_map(_PathParts(args))
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
@@ -176,7 +138,7 @@ class Base(command.Command):
         if client is not None:  # of the command "openstack"
             return client.scheduler
         options = self.app.options
-        return login.endpoint_of(options.endpoint, options.os_cloud, options.timeout)
+        return endpoint_of(options.endpoint, options.os_cloud, options.timeout)
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the command.
@@ -188,11 +150,11 @@ class Base(command.Command):
         except Failure as e:
             if getattr(parsed_args, 'form', '') == 'json' and e.error:
                 # A program reads the refusal where it would have read the answer.
-                self._say_json({'error': e.error})
+                self._print_json({'error': e.error})
             if not hasattr(self.app, 'client_manager'):
                 raise
             for line in e.lines('openstack'):
-                self.app.stderr.write(quoting.plain(line) + '\n')
+                self.app.stderr.write(quoting.plain_text(line) + '\n')
             return e.exit_code
 
     def _run(self, parsed_args: argparse.Namespace) -> int:
@@ -205,7 +167,9 @@ class Base(command.Command):
             raise
         except OSError as e:
             # The change is made, but the user cannot read the answer.
-            raise Unwritable(f'the answer cannot be written: {e.strerror}', notes=self.made) from e
+            raise OutputUnwritable(
+                f'the answer cannot be written: {e.strerror}', notes=self.changes_made
+            ) from e
         return code
 
     def _watch(self, args: argparse.Namespace) -> int:
@@ -214,7 +178,7 @@ class Base(command.Command):
         code: int = Exit.PLACED
         while (seconds_left := end - time.monotonic()) > 0:
             time.sleep(min(args.watch, seconds_left))
-            out.write(_CLEAR if out.isatty() else '\n')
+            out.write(_CLEAR_SCREEN if out.isatty() else '\n')
             code = super().run(args)
             out.flush()
         return code
@@ -227,12 +191,12 @@ class Base(command.Command):
     def _table_width(self, args: argparse.Namespace) -> int:
         return self.width if args.max_width is None else args.max_width or sys.maxsize
 
-    def say(self, *lines: str) -> None:
+    def print_lines(self, *lines: str) -> None:
         """Print lines for people, with control characters escaped."""
         for line in lines:
-            self.app.stdout.write(quoting.plain(line) + '\n')
+            self.app.stdout.write(quoting.plain_text(line) + '\n')
 
-    def _say_json(self, data: Any) -> None:
+    def _print_json(self, data: Any) -> None:
         self.app.stdout.write(json.dumps(data, ensure_ascii=False) + '\n')
 
     def show(self, args: argparse.Namespace, data: Any, lines: Sequence[str]) -> int:
@@ -240,14 +204,52 @@ class Base(command.Command):
 
         :raises Failure: a requested column does not exist
         """
-        chosen = choosing.of_one(args.columns, data) if args.columns else data
+        chosen = choosing.picked_values(args.columns, data) if args.columns else data
         if args.form in ('json', 'yaml'):
-            self.app.stdout.write(dumped(args.form, chosen, args.noindent))
+            self.app.stdout.write(dump_data(args.form, chosen, args.noindent))
         elif args.form == 'text' and not args.columns:
-            self.say(*lines)
+            self.print_lines(*lines)
         else:
             facts = chosen if isinstance(chosen, dict) else {'value': chosen}
-            self.say(*choosing.facts(args.form, facts, self._table_width(args), args.prefix))
+            self.print_lines(
+                *choosing.fact_lines(args.form, facts, self._table_width(args), args.prefix)
+            )
+        return Exit.PLACED
+
+    def show_rows(
+        self,
+        args: argparse.Namespace,
+        rows: Sequence[dict[str, Any]],
+        fields: Sequence[choosing.Field],
+        header: bool = True,
+    ) -> int:
+        """Print columns of rows in a machine's form, or as a table."""
+        if args.form in ('json', 'yaml'):
+            data = [{field.name: field.value(row) for field in fields} for row in rows]
+            self.app.stdout.write(dump_data(args.form, data, args.noindent))
+            return Exit.PLACED
+        values = [[field.value(row) for field in fields] for row in rows]
+        if args.form == 'value':
+            for line in values:
+                cells = (quoting.plain_text(choosing.flat_text(value)) for value in line)
+                self.app.stdout.write('\t'.join(cells) + '\n')
+        elif args.form == 'csv':
+            choosing.write_csv(
+                self.app.stdout,
+                [field.name for field in fields] if header and not args.no_header else None,
+                values,
+                args.quote,
+            )
+        elif args.form == 'shell':
+            names = [field.name for field in fields]
+            ends = [f'_{i}' for i in range(len(values))] if len(values) > 1 else ['']
+            for end, line in zip(ends, values, strict=False):
+                named = {f'{name}{end}': value for name, value in zip(names, line, strict=True)}
+                self.print_lines(*choosing.fact_lines('shell', named, 0, args.prefix))
+        else:
+            columns = [field.column for field in fields]
+            lines = text.table(columns, rows, self._table_width(args))
+            self.print_lines(*lines[args.no_header :])
         return Exit.PLACED
 
 
@@ -255,7 +257,7 @@ class Show(Base):
     """One thing: what the interface answers, in lines for people."""
 
     @abc.abstractmethod
-    def lines(self, found: Any) -> list[str]:
+    def lines(self, answer: Any) -> list[str]:
         """Return the answer as lines for people."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -267,35 +269,40 @@ class Show(Base):
 class Lister(Base):
     """A list: a table for people, the interface's objects for programs."""
 
-    forms = ('table', 'json', 'yaml', 'csv', 'value')
-    member = ''  # the key of the list in the answer
+    formats = ('table', 'json', 'yaml', 'csv', 'value')
+    list_key = ''  # the key of the list in the answer
     columns: Sequence[text.TextColumn] = ()
-    nothing = 'nothing to show'
+    empty_message = 'nothing to show'
     #: Keys of --sort that the interface knows itself, for the help.
     sort_keys = ''
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add columns, filters, an order, and the bound on the number of rows."""
         parser = super().get_parser(prog_name)
-        choosing.arguments(parser, self.sort_keys)
+        choosing.add_arguments(parser, self.sort_keys)
         limit = parser.add_mutually_exclusive_group()
         limit.add_argument(
             '--limit',
-            type=whole_number(1, ROWS_MAX),
+            type=parsing.whole_number(1, LISTED_ROWS_MAX),
             default=100,
-            help=f'print at most so many (default: 100, at most {ROWS_MAX})',
+            help=f'print at most so many (default: 100, at most {LISTED_ROWS_MAX})',
         )
         limit.add_argument(
-            '--all', action='store_const', dest='limit', const=ROWS_MAX, help='print all of them'
-        )
-        parser.add_argument(
-            '--no-header', action='store_true', help='only the rows of the table, or of csv'
+            '--all',
+            action='store_const',
+            dest='limit',
+            const=LISTED_ROWS_MAX,
+            help='print all of them',
         )
         return parser
 
-    def sorts_itself(self, args: argparse.Namespace) -> bool:
+    def server_sorts(self, args: argparse.Namespace) -> bool:
         """Return whether the interface sorts in the requested order."""
         return not args.sort and not args.reverse
+
+    def titles(self, rows: list[dict[str, Any]]) -> Sequence[text.TextColumn]:
+        """Return the columns of a table of these rows."""
+        return self.columns
 
     def note(self, row: dict[str, Any]) -> str:
         """Return a further line below a row, empty for none."""
@@ -309,10 +316,10 @@ class Lister(Base):
         """Fetch page by page and print."""
         args = parsed_args
         # Order and filters need all rows.
-        is_whole = bool(args.filter) or not self.sorts_itself(args)
-        rows, last, more = self.fetch(args, ROWS_MAX if is_whole else args.limit)
-        rows = choosing.matching(args.filter, self.columns, rows)
-        if not self.sorts_itself(args):
+        is_whole = bool(args.filter) or not self.server_sorts(args)
+        fetched_rows, last, more = self.fetch(args, LISTED_ROWS_MAX if is_whole else args.limit)
+        rows = choosing.matching(args.filter, self.columns, fetched_rows)
+        if not self.server_sorts(args):
             if args.sort:
                 rows = choosing.ordered(args.sort, args.reverse, self.columns, rows)
             else:
@@ -320,17 +327,15 @@ class Lister(Base):
         more |= len(rows) > args.limit
         rows = rows[: args.limit]
         fields = choosing.columns(args.columns, self.columns, rows)
-        if args.form in ('csv', 'value'):
-            return self._plain(args, rows, fields)
         if args.form == 'table':
-            self.say(*self._table(args, rows, fields, last, more))
-        else:
-            data = (
-                [{field.name: field.value(row) for field in fields} for row in rows]
-                if fields
-                else rows
-            )
-            self.app.stdout.write(dumped(args.form, data, args.noindent))
+            self.print_lines(*self._table(args, rows, fields, last, more))
+        elif fields:
+            self.show_rows(args, rows, fields)
+        elif args.form in ('json', 'yaml'):
+            self.app.stdout.write(dump_data(args.form, rows, args.noindent))
+        elif rows or args.form == 'csv':
+            keys = fetched_rows[0] if fetched_rows else self.keys()
+            self.show_rows(args, rows, [choosing.field_of_key(key) for key in keys])
         return Exit.PLACED
 
     def fetch(
@@ -343,9 +348,9 @@ class Lister(Base):
         endpoint, query = self.endpoint, self.query(args)
         while len(rows) < most:
             last = endpoint.get(
-                self.path, limit=min(PAGE, most - len(rows)), marker=marker, **query
+                self.path, limit=min(PAGE_SIZE, most - len(rows)), marker=marker, **query
             )
-            rows.extend(last[self.member])
+            rows.extend(last[self.list_key])
             marker = last['next_marker']
             if marker is None:
                 break
@@ -360,36 +365,33 @@ class Lister(Base):
         more: bool,
     ) -> list[str]:
         if not rows and not args.print_empty:
-            return [self.nothing]
-        columns = [field.column for field in fields] or self.columns
+            return [self.empty_message]
+        columns = [field.column for field in fields] or self.titles(rows)
         lines = text.table(columns, rows, self._table_width(args), None if fields else self.note)
         if args.no_header:
             return lines[1:]
         footer = self.footer(rows, last, more)
         return [*lines, *footer.splitlines()]
 
-    def _plain(
-        self, args: argparse.Namespace, rows: list[dict[str, Any]], fields: list[choosing.Field]
-    ) -> int:
-        """Print rows for programs: csv with a header, or tab-separated values."""
-        names = [field.name for field in fields] or (list(rows[0]) if rows else [])
-        values = [
-            [
-                value if isinstance(value, int | float) else choosing.flat(value)
-                for value in (
-                    [field.value(row) for field in fields] or [row[name] for name in names]
-                )
-            ]
-            for row in rows
-        ]
-        if args.form == 'value':
-            for line in values:
-                cells = (quoting.plain(choosing.flat(value)) for value in line)
-                self.app.stdout.write('\t'.join(cells) + '\n')
-            return Exit.PLACED
-        writer = csv.writer(self.app.stdout, quoting=choosing.QUOTES[args.quote], escapechar='\\')
-        writer.writerows(values if args.no_header else [names, *values])
-        return Exit.PLACED
+    def keys(self) -> Sequence[str]:
+        """Return the keys of the rows, which are not known from rows where there are none."""
+        return keys_of(self.endpoint, self.path, self.list_key)
+
+
+def keys_of(endpoint: Endpoint, path: str, list_key: str) -> list[str]:
+    """Return the keys of the objects of a list, as the interface describes itself.
+
+    :param list_key: the key of the list in the answer
+    """
+    document = endpoint.get('/v1/openapi.json')
+
+    def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+        name = schema.get('$ref', '').rpartition('/')[2]
+        return document['components']['schemas'][name] if name else schema
+
+    content = document['paths'][path]['get']['responses']['200']['content']
+    answer = resolved(content['application/json']['schema'])
+    return list(resolved(answer['properties'][list_key]['items'])['properties'])
 
 
 def with_dry_run(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -424,7 +426,7 @@ class Write(Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Send the change and print the result."""
         result = self.change(parsed_args)
-        self.made = [result['message']]
+        self.changes_made = [result['message']]
         problem = f'dry run: {result["message"]}' if result['dry_run'] else result['message']
         return self.show(parsed_args, result, [problem])
 
@@ -434,7 +436,7 @@ def _table_arguments(parser: argparse.ArgumentParser) -> None:
     width = parser.add_mutually_exclusive_group()
     width.add_argument(
         '--max-width',
-        type=whole_number(0, 10_000),
+        type=parsing.whole_number(0, 10_000),
         metavar='CHARACTERS',
         help='how wide a table may be, 0: as wide as it gets (default: as the terminal)',
     )
@@ -446,110 +448,26 @@ def _table_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def dumped(form: str, data: Any, on_one_line: bool = False) -> str:
+def _csv_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the header of csv and of tables, and the quotes of csv."""
+    parser.add_argument(
+        '--quote',
+        choices=choosing.CSV_QUOTING,
+        default='minimal',
+        help='which values of csv stand in quotes (default: minimal)',
+    )
+    parser.add_argument(
+        '--no-header', action='store_true', help='only the rows of the table, or of csv'
+    )
+
+
+def dump_data(form: str, data: Any, on_one_line: bool = False) -> str:
     """Return ``data`` as ``json`` or ``yaml``, with a newline at its end."""
     if form == 'json':
         return json.dumps(data, indent=None if on_one_line else 2, ensure_ascii=False) + '\n'
     import yaml
 
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-
-
-def whole_number(least: int, most: int) -> Any:
-    """Return an argument type: a whole number within bounds."""
-
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(
-                f'expected a whole number from {least} to {most}, got {value!r}'
-            )
-        return number
-
-    return parse
-
-
-def number(least: float, most: float, *, above: bool = False) -> Any:
-    """Return an argument type: a number within bounds.
-
-    :param above: exclude ``least`` itself
-    """
-    bounds = f'above {least:g}, at most {most:g}' if above else f'from {least:g} to {most:g}'
-
-    def parse(value: str) -> float:
-        try:
-            result = float(value)
-        except ValueError:
-            result = math.nan
-        if not (least < result if above else least <= result) or not result <= most:
-            raise argparse.ArgumentTypeError(f'expected a number {bounds}, got {value!r}')
-        return result
-
-    return parse
-
-
-#: An argument type: any number that JSON has.
-any_number = number(-sys.float_info.max, sys.float_info.max)
-
-
-def resource(value: str) -> tuple[str, int]:
-    """Parse an argument such as ``VCPU=2``."""
-    name, equals, number = value.partition('=')
-    if name == 'VCPU' and re.fullmatch(r'\d{1,9}\.\d{1,3}', number) and float(number):
-        thousandths = round(float(number) * MILLI)
-        raise argparse.ArgumentTypeError(
-            f'a part of a processor is asked for in thousandths: {MILLI_VCPU}={thousandths}; '
-            f'got {value!r}'
-        )
-    if not (equals and name and number.isdecimal() and len(number) < 20 and int(number) > 0):
-        raise argparse.ArgumentTypeError(
-            f'expected CLASS=AMOUNT with a whole number above 0, such as VCPU=2 '
-            f'or MEMORY_MB=4096; got {value!r}'
-        )
-    return name, int(number)
-
-
-def devices(value: str) -> dict[str, Any]:
-    """Parse an argument such as ``VGPU=500x2``, ``PGPU=whole`` or ``PGPU=wholex4``."""
-    name, _, rest = value.partition('=')
-    amount, times, count = rest.partition('x')
-    numbers = [amount] * (amount != 'whole') + [count] * bool(times)
-    if not name or not all(
-        digits.isdecimal() and len(digits) < 20 and int(digits) > 0 for digits in numbers
-    ):
-        raise argparse.ArgumentTypeError(
-            f'expected CLASS=AMOUNT, CLASS=AMOUNTxCOUNT or CLASS=whole with whole numbers above 0, '
-            f'such as VGPU=500x2; got {value!r}'
-        )
-    group: dict[str, Any] = {'resource_class': name}
-    if amount == 'whole':
-        group['whole'] = True
-    else:
-        group['amount'] = int(amount)
-    if count:
-        group['count'] = int(count)
-    return group
-
-
-def hint(value: str) -> tuple[str, str]:
-    """Parse an argument ``NAME=VALUE``."""
-    name, equals, rest = value.partition('=')
-    if not (equals and name and rest):
-        raise argparse.ArgumentTypeError(
-            f'expected NAME=VALUE, such as location=site1.room2; got {value!r}'
-        )
-    return name, rest
-
-
-def pair(value: str) -> tuple[str, str | None]:
-    """Parse an argument ``key=value``; ``key=`` removes the key."""
-    name, equals, rest = value.partition('=')
-    if not (equals and name):
-        raise argparse.ArgumentTypeError(f'expected KEY=VALUE, got {value!r}')
-    return name, rest or None
 
 
 def path_part(value: str) -> str:

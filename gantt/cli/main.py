@@ -1,138 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``gantt``: its table of commands, and the output of failures."""
+"""The command ``gantt``: its commands, the output of failures, and completion by the Tab key.
+
+The script of a shell runs ``gantt`` itself, with ``_ARGCOMPLETE`` in the environment, so that
+argcomplete knows the commands and options of the installed version.
+"""
 
 import argparse
-import importlib
+import functools
 import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any, TextIO
 
 from cliff import app, commandmanager
 
-from gantt.cli import base, complete, endpoint
-from gantt.cli.endpoint import Exit, Failure, Unwritable
+from gantt.cli import base, endpoint, parsing
+from gantt.cli.endpoint import Exit, Failure, OutputUnwritable
 from gantt.core.messages import quoting
-from gantt.core.messages.near import did_you_mean, near
+from gantt.core.messages.near import did_you_mean, nearest_names
 from gantt.version import version_string
 
 #: Most commands that are suggested where only the first word matches.
-_COMMANDS_MEANT = 4
-#: Command -> class; a module is imported when its command is run.
-COMMANDS = {
-    'status': 'status:Status',
-    'site': 'services:Site',
-    'service list': 'services:ServiceList',
-    'events': 'events:Events',
-    'host list': 'hosts:HostList',
-    'host show': 'hosts:HostShow',
-    'host disable': 'hosts:HostDisable',
-    'host enable': 'hosts:HostEnable',
-    'host drain': 'draining:HostDrain',
-    'host undrain': 'draining:HostUndrain',
-    'host history': 'host_history:HostHistory',
-    'host remove': 'hosts:HostRemove',
-    'aggregate list': 'aggregates:AggregateList',
-    'aggregate set': 'aggregates:AggregateSet',
-    'aggregate remove': 'aggregates:AggregateRemove',
-    'aggregate export': 'as_file:AggregateExport',
-    'aggregate diff': 'as_file:AggregateDiff',
-    'aggregate apply': 'as_file:AggregateApply',
-    'group list': 'groups:GroupList',
-    'group show': 'group_plans:GroupShow',
-    'group create': 'groups:GroupCreate',
-    'group remove': 'groups:GroupRemove',
-    'group plan': 'group_plans:GroupPlanCreate',
-    'group plans': 'group_plans:GroupPlanList',
-    'group change': 'group_plans:GroupChange',
-    'group heal': 'group_plans:GroupHeal',
-    'group extend': 'group_plans:GroupExtend',
-    'group release': 'group_plans:GroupRelease',
-    'group export': 'as_file:GroupExport',
-    'group diff': 'as_file:GroupDiff',
-    'group apply': 'as_file:GroupApply',
-    'select': 'select:Select',
-    'request show': 'requests:RequestShow',
-    'request confirm': 'requests:RequestConfirm',
-    'request release': 'requests:RequestRelease',
-    'request cancel': 'requests:RequestCancel',
-    'decision list': 'decisions:DecisionList',
-    'decision show': 'decisions:DecisionShow',
-    'explain': 'decisions:Explain',
-    'replay': 'replay:Replay',
-    'what-if': 'what_if:WhatIf',
-    'claim list': 'claims:ClaimList',
-    'claim show': 'claims:ClaimShow',
-    'claim release': 'claims:ClaimRelease',
-    'usage list': 'usages:UsageList',
-    'usage show': 'usages:UsageShow',
-    'capacity': 'capacity:Capacity',
-    'roll-up': 'roll_up:RollUpShow',
-    'metric list': 'metrics:MetricList',
-    'metric set': 'metrics:MetricSet',
-    'metric remove': 'metrics:MetricRemove',
-    'quota list': 'quotas:QuotaList',
-    'quota show': 'quotas:QuotaShow',
-    'quota set': 'quotas:QuotaSet',
-    'quota unset': 'quotas:QuotaUnset',
-    'zone list': 'zones:ZoneList',
-    'zone show': 'zones:ZoneShow',
-    'zone tree': 'zone_tree:ZoneTreeShow',
-    'zone add': 'zones:ZoneAdd',
-    'zone set': 'zones:ZoneSet',
-    'zone enable': 'zones:ZoneEnable',
-    'zone disable': 'zones:ZoneDisable',
-    'zone remove': 'zones:ZoneRemove',
-    'parent list': 'zones:ParentList',
-    'parent add': 'zones:ParentAdd',
-    'parent set': 'zones:ParentSet',
-    'parent enable': 'zones:ParentEnable',
-    'parent disable': 'zones:ParentDisable',
-    'parent remove': 'zones:ParentRemove',
-    'provider list': 'providers:ProviderList',
-    'provider show': 'providers:ProviderShow',
-    'provider create': 'providers:ProviderCreate',
-    'provider set': 'providers:ProviderSet',
-    'provider delete': 'providers:ProviderDelete',
-    'class list': 'vocabulary:ClassList',
-    'class create': 'vocabulary:ClassCreate',
-    'class delete': 'vocabulary:ClassDelete',
-    'trait list': 'vocabulary:TraitList',
-    'trait create': 'vocabulary:TraitCreate',
-    'trait delete': 'vocabulary:TraitDelete',
-    'allocation list': 'allocations:AllocationList',
-    'allocation show': 'allocations:AllocationShow',
-    'allocation set': 'allocations:AllocationSet',
-    'allocation delete': 'allocations:AllocationDelete',
-    'complete': 'complete:Complete',
-}
+_SIMILAR_MAX = 4
+#: Entry points of the commands: ``scheduler_host_list`` is ``gantt host list``.
+_GROUP, _PREFIX = 'openstack.scheduler.v1', 'scheduler_'
 
 
-class _Later:
-    """A command that is imported when it is needed."""
-
-    def __init__(self, name: str, target: str) -> None:
-        self.name = name
-        self.value = f'gantt.cli.{target}'
-
-    def load(self) -> Any:
-        """Import the command."""
-        module, _, name = self.value.partition(':')
-        return getattr(importlib.import_module(module), name)
+@functools.cache
+def commands() -> dict[str, metadata.EntryPoint]:
+    """Return the commands by name; a module is imported when its command is run."""
+    entries = metadata.distribution('gantt').entry_points.select(group=_GROUP)
+    by_name = {entry.name.removeprefix(_PREFIX).replace('_', ' '): entry for entry in entries}
+    return dict(sorted(by_name.items()))
 
 
 class Commands(commandmanager.CommandManager):
-    """The table above; no search among installed packages."""
+    """The commands of this package; no search among others."""
 
     def __init__(self) -> None:
         super().__init__(None)
-        for name, target in COMMANDS.items():
-            self.commands[name] = _Later(name, target)  # type: ignore[assignment]
+        self.commands.update(commands())
 
     def add_command(self, name: str, command_class: Any) -> None:
         """Add a command of cliff, unless one of ours has its name."""
-        if name not in COMMANDS:
+        if name not in commands():
             super().add_command(name, command_class)
 
 
@@ -162,8 +75,8 @@ class Gantt(app.App):
             '--endpoint',
             metavar='URL',
             default=os.environ.get('GANTT_ENDPOINT'),
-            help='the API to ask (environment: GANTT_ENDPOINT; default: what the catalog of the '
-            f'cloud says, without a cloud {endpoint.DEFAULT})',
+            help='the URL of the API (environment: GANTT_ENDPOINT; default: the endpoint in the '
+            f'catalog of the cloud, without a cloud {endpoint.DEFAULT_URL})',
         )
         parser.add_argument(
             '--os-cloud',
@@ -174,7 +87,7 @@ class Gantt(app.App):
         parser.add_argument(
             '--timeout',
             metavar='SECONDS',
-            type=base.number(0, 86_400, above=True),
+            type=parsing.number(0, 86_400, exclusive=True),
             default=60.0,
             help='how long to wait for an answer (default: 60)',
         )
@@ -184,9 +97,9 @@ class Gantt(app.App):
         """Print the options, and every command with a line about it."""
         self.parser.print_help(self.stdout)
         self.stdout.write('\ncommands (details: "gantt COMMAND --help"):\n')
-        size = max(map(len, COMMANDS))
-        for name, target in COMMANDS.items():
-            about = (_Later(name, target).load().__doc__ or '').partition('\n')[0].rstrip('.')
+        size = max(map(len, commands()))
+        for name, entry in commands().items():
+            about = (entry.load().__doc__ or '').partition('\n')[0].rstrip('.')
             lines = textwrap.wrap(about, 76 - size)
             self.stdout.write(f'  {name:<{size}}  {lines[0]}\n')
             for line in lines[1:]:
@@ -215,7 +128,7 @@ class Gantt(app.App):
                     'those of a command come after it',
                     Exit.USAGE,
                 ) from None
-            hint = did_you_mean(self._meant(argv)) or '; "gantt --help" lists them'
+            hint = did_you_mean(self._similar_commands(argv)) or '; "gantt --help" lists them'
             raise Failure(f'{" ".join(argv)!r} is no command{hint}', Exit.USAGE) from None
         command = factory(self, self.options, name)
         parsed = command.get_parser(f'gantt {name}').parse_args(rest)
@@ -224,20 +137,22 @@ class Gantt(app.App):
     def parsers(self) -> dict[str, argparse.ArgumentParser]:
         """Return the parser of each command."""
         return {
-            name: _Later(name, target).load()(self, None, name).get_parser(f'gantt {name}')
-            for name, target in COMMANDS.items()
+            name: entry.load()(self, None, name).get_parser(f'gantt {name}')
+            for name, entry in commands().items()
         }
 
-    def _meant(self, argv: list[str]) -> list[str]:
+    def _similar_commands(self, argv: list[str]) -> list[str]:
         """Return commands with a similar name, or a similar first word."""
         known_commands = sorted(name for name, _ in self.command_manager)
         first_words = {name.partition(' ')[0] for name in known_commands}
-        begins = [argv[0]] if argv[0] in first_words else near(argv[0], sorted(first_words))
+        begins = (
+            [argv[0]] if argv[0] in first_words else nearest_names(argv[0], sorted(first_words))
+        )
         same_first_word = [name for name in known_commands if name.partition(' ')[0] in begins]
         with_noun = [name for name in known_commands if argv[0] in name.split(' ')[1:]]
         return (
-            near(' '.join(argv[:2]), known_commands)
-            or (with_noun or same_first_word)[:_COMMANDS_MEANT]
+            nearest_names(' '.join(argv[:2]), known_commands)
+            or (with_noun or same_first_word)[:_SIMILAR_MAX]
         )
 
 
@@ -254,10 +169,10 @@ def main(
         (stdout or sys.stdout).flush()
         return code
     except Failure as e:
-        if isinstance(e, Unwritable):
+        if isinstance(e, OutputUnwritable):
             _drop_output()
         for line in e.lines('gantt'):
-            stderr.write(quoting.plain(line) + '\n')
+            stderr.write(quoting.plain_text(line) + '\n')
         return int(e.exit_code)
     except BrokenPipeError:
         _drop_output()
@@ -289,8 +204,8 @@ def _run(arguments: list[str], stdout: TextIO | None, stderr: TextIO) -> int:
             stderr=stderr,
             deferred_help=True,
         )
-        if complete.COMPLETION_VARIABLE in os.environ:
-            complete.answer(gantt.parser, gantt.parsers())
+        if COMPLETION_VARIABLE in os.environ:
+            answer_completion(gantt.parser, gantt.parsers())
         gantt.options, rest = gantt.parser.parse_known_args(arguments)
         if gantt.options.deferred_help:
             if not rest:
@@ -307,6 +222,50 @@ def _run(arguments: list[str], stdout: TextIO | None, stderr: TextIO) -> int:
 def _drop_output() -> None:
     """Redirect standard output to null, so that its buffer does not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+SHELLS = ('bash', 'zsh', 'fish')
+#: Set by the script of the shell.
+COMPLETION_VARIABLE = '_ARGCOMPLETE'
+
+
+class Complete(base.Base):
+    """Print a script that lets the Tab key complete gantt; for bash, zsh or fish."""
+
+    formats = ('text',)
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the shell to complete for."""
+        parser.add_argument('shell', choices=SHELLS)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Print the script."""
+        import argcomplete
+
+        shell: str = parsed_args.shell
+        code = argcomplete.shellcode(['gantt'], shell=shell)  # nosec B604 # its name, nothing runs
+        self.app.stdout.write(code + '\n')
+        return 0
+
+
+def answer_completion(parser: argparse.ArgumentParser, commands: dict[str, Any]) -> None:
+    """Return completions to the shell, and exit, where the shell requests them.
+
+    :param parser: parser of the options before the command
+    :param commands: command -> a parser of its arguments
+    """
+    import argcomplete
+
+    groups: dict[str, Any] = {'': parser.add_subparsers()}
+    for name, arguments in commands.items():
+        first, _, second = name.partition(' ')
+        if not second:
+            groups[''].add_parser(first, parents=[arguments], add_help=False)
+            continue
+        if first not in groups:
+            groups[first] = groups[''].add_parser(first).add_subparsers()
+        groups[first].add_parser(second, parents=[arguments], add_help=False)
+    argcomplete.autocomplete(parser, append_space=True)
 
 
 if __name__ == '__main__':

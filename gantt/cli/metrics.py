@@ -4,15 +4,15 @@
 import argparse
 from typing import Any
 
-from gantt.cli import base, text
+from gantt.cli import base, parsing, text
 from gantt.cli.text import TextColumn
 
 
-def _number(key: str) -> Any:
+def _number_text(key: str) -> Any:
     return lambda row: '-' if row[key] is None else f'{row[key]:g}'
 
 
-def _hosts(row: dict[str, Any]) -> str:
+def _hosts_text(row: dict[str, Any]) -> str:
     return f'{row["hosts"]} ({row["silent"]} silent)' if row['silent'] else str(row['hosts'])
 
 
@@ -20,34 +20,40 @@ class MetricList(base.Lister):
     """List the declared metrics, and those that hosts report."""
 
     path = '/v1/declared-metrics'
-    member = 'metrics'
-    nothing = 'no metric is declared, and no host reports one'
+    list_key = 'metrics'
+    empty_message = 'no metric is declared, and no host reports one'
     columns = (
-        TextColumn('METRIC', text.key('name'), least=16),
+        TextColumn('METRIC', text.value_of_key('name'), min_width=16),
         TextColumn('DECLARED', lambda r: 'yes' if r['declared'] else 'no'),
         TextColumn('UNIT', lambda r: r['unit'] or '-'),
-        TextColumn('LOWER', _number('lower'), right=True),
-        TextColumn('UPPER', _number('upper'), right=True),
-        TextColumn('STALE AFTER', _number('stale_seconds'), right=True),
-        TextColumn('HOSTS', _hosts, right=True),
+        TextColumn('LOWER', _number_text('lower'), align_right=True),
+        TextColumn('UPPER', _number_text('upper'), align_right=True),
+        TextColumn('STALE AFTER', _number_text('stale_seconds'), align_right=True),
+        TextColumn('HOSTS', _hosts_text, align_right=True),
     )
 
 
 class MetricSet(base.Write):
     """Declare a metric, or change what is declared; what is left out is not declared."""
 
-    takes = (
+    arguments = (
         base.arg('metric', help='its name, as hosts report it'),
         base.arg('--unit', default='', help='what 1 means'),
         base.arg(
-            '--lower', type=base.any_number, metavar='NUMBER', help='the least that a value can be'
+            '--lower',
+            type=parsing.any_number,
+            metavar='NUMBER',
+            help='the least that a value can be',
         ),
         base.arg(
-            '--upper', type=base.any_number, metavar='NUMBER', help='the most that a value can be'
+            '--upper',
+            type=parsing.any_number,
+            metavar='NUMBER',
+            help='the most that a value can be',
         ),
         base.arg(
             '--stale-after',
-            type=base.any_number,
+            type=parsing.any_number,
             metavar='SECONDS',
             help='a value older than this has no say',
         ),
@@ -69,7 +75,7 @@ class MetricSet(base.Write):
 class MetricRemove(base.Write):
     """Take a declaration back; what hosts report under the name goes on to count."""
 
-    takes = (base.arg('metric', help='its name'),)
+    arguments = (base.arg('metric', help='its name'),)
 
     method = 'DELETE'
     path = '/v1/declared-metrics/{metric}'

@@ -4,19 +4,19 @@
 import argparse
 from typing import Any
 
-from gantt.cli import base
+from gantt.cli import parsing
 from gantt.cli.endpoint import Exit, Failure, load_body
 from gantt.cli.groups import POLICIES
 
 KINDS = ('host', 'pool')
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that make a spec."""
     many: dict[str, Any] = {'action': 'append', 'default': []}
     parser.add_argument(
         '--resource',
-        type=base.resource,
+        type=parsing.resource,
         metavar='CLASS=AMOUNT',
         **many,
         help='what each member needs, e.g. VCPU=2, MEMORY_MB=4096, DISK_GB=20',
@@ -28,14 +28,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         '--max-resource',
-        type=base.resource,
+        type=parsing.resource,
         metavar='CLASS=AMOUNT',
         **many,
         help='of a class where as much as there is will do: at most so much',
     )
     parser.add_argument(
         '--devices',
-        type=base.devices,
+        type=parsing.devices,
         metavar='CLASS=AMOUNT[xCOUNT]',
         **many,
         help='so many devices of the host, each with the amount free, e.g. VGPU=500x2; '
@@ -70,7 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         '--hint',
-        type=base.hint,
+        type=parsing.hint,
         metavar='NAME=VALUE',
         **many,
         help='a hint for filters; one with several values is given several times',
@@ -100,11 +100,11 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
         if not isinstance(request['spec'], dict):
             raise Failure(f'{args.request_file}: spec: expected an object', Exit.USAGE)
     spec = request.setdefault('spec', {})
-    given = _given(args)
+    given = _given_fields(args)
     if 'tree' in given and isinstance(spec.get('tree'), dict):
         given['tree'] = spec['tree'] | given['tree']
     spec.update(given)
-    hints = _hints(args)
+    hints = _hints_of_arguments(args)
     if hints:
         file_hints = spec.setdefault('hints', {})
         if not isinstance(file_hints, dict):
@@ -123,21 +123,21 @@ def body(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_group(args: argparse.Namespace) -> None:
-    """Check that arguments about a group come with one.  :raises Failure: they do not"""
+    """Check that --group-policy and --member come with --group.  :raises Failure: they do not"""
     if args.group_policy and not args.group:
-        raise Failure('--group-policy is that of a --group, which is not given', Exit.USAGE)
+        raise Failure('--group-policy needs --group, which is not given', Exit.USAGE)
     if args.member and not args.group:
-        raise Failure('--member is one of a --group, which is not given', Exit.USAGE)
+        raise Failure('--member needs --group, which is not given', Exit.USAGE)
 
 
-def _hints(args: argparse.Namespace) -> dict[str, list[str]]:
+def _hints_of_arguments(args: argparse.Namespace) -> dict[str, list[str]]:
     hints: dict[str, list[str]] = {}
     for name, value in (*args.hint, *(('rules', rule) for rule in args.rule)):
         hints.setdefault(name, []).append(value)
     return hints
 
 
-def _given(args: argparse.Namespace) -> dict[str, Any]:
+def _given_fields(args: argparse.Namespace) -> dict[str, Any]:
     group = {'uuid': args.group, 'policy': args.group_policy} if args.group else None
     if group is not None and args.member:
         group['member'] = args.member

@@ -11,9 +11,7 @@ Meant to live in another program's process: no database, no threads of its own, 
 choice of a concurrency backend.  Errors are those of ``gantt.exceptions``.
 """
 
-from gantt.client.compute import ComputeClient
-from gantt.client.hosts import ClaimOutcome, ClaimsClient, ReportOutcome, StatsClient
-from gantt.client.nova import NovaClient
+from gantt.client.hosts import ClaimOutcome, ClaimsClient, ComputeClient, ReportOutcome, StatsClient
 from gantt.client.scheduler import SchedulerClient
 from gantt.rpc.amqp.transport import own_transport as get_transport
 
@@ -21,7 +19,6 @@ __all__ = [
     'ClaimOutcome',
     'ClaimsClient',
     'ComputeClient',
-    'NovaClient',
     'ReportOutcome',
     'SchedulerClient',
     'StatsClient',

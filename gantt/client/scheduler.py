@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client of conductors: place instances, read an answer, take a request back."""
 
-import itertools
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from gantt import exceptions
-from gantt.client.calls import TRIES_MOST, NoAnswer, Patience, ServerCaller, again
+from gantt.client.calls import NoAnswer, ServerCaller, TryTimeouts, within_budget
 from gantt.client.hosts import ClaimsClient
 from gantt.core.messages import base
 from gantt.core.messages.request import (
@@ -26,10 +23,7 @@ from gantt.rpc import wire
 from gantt.rpc.amqp.transport import Transport
 
 #: Errors after which the same request may be sent again: it has the effect of one.
-_PASSING = (exceptions.Busy, exceptions.BrokerUnavailable, exceptions.DatabaseUnavailable)
-
-#: The answer needs some time on its way back after the budget was spent there.
-_GRACE_SECONDS = 2.0
+_TRANSIENT_ERRORS = (exceptions.Busy, exceptions.BrokerUnavailable, exceptions.DatabaseUnavailable)
 
 
 class SchedulerClient:
@@ -39,8 +33,8 @@ class SchedulerClient:
     :param attempt_seconds: after so long without an answer the same request
         is sent again, the next time after half as long again and so on: its first
         copy or its answer may be lost, or the scheduler that took it is stopped.  It goes to
-        another scheduler then, by name, where one is known that answers.  None: a sixth
-        of the budget, 0.5 to 1.4 s
+        another scheduler then, by name: one that answers a ping.  None: a sixth of the budget, 0.5
+        to 1.4 s
     """
 
     def __init__(self, transport: Transport, *, attempt_seconds: float | None = None) -> None:
@@ -71,49 +65,26 @@ class SchedulerClient:
                 raise TypeError('either a request, or spec and consumers')
             fields.setdefault('request_id', str(uuid.uuid4()))
             request = SelectDestinations(spec=spec, consumers=consumers, **fields)
-        sent = itertools.count()
-        seconds = request.budget_ms / 1000
-        patience = Patience(seconds, self._attempt_seconds)
-        return again(
-            lambda left: self._select(
-                request, left, patience, repeat=next(sent) > 0 or request.repeat
-            ),
-            seconds,
-            most=TRIES_MOST,
-            passing=(*_PASSING, NoAnswer),
-            what=f'request {request.request_id}',
-        )
+        patience = TryTimeouts(request.budget_ms / 1000, self._attempt_seconds)
+        transient = (*_TRANSIENT_ERRORS, NoAnswer)
+        body = within_budget('select_destinations', request, patience, self._call, transient)
+        return wire.read_answer(body)
 
-    def _select(
-        self, request: SelectDestinations, left: float, patience: Patience, *, repeat: bool
-    ) -> Answer:
-        left_ms = max(1, int(left * 1000))
-        body = base.to_builtins(msgspec.structs.replace(request, budget_ms=left_ms, repeat=repeat))
-        seconds = patience.next(left)
-        if seconds >= left:
-            seconds = left + _GRACE_SECONDS
+    def _call(self, method: str, seconds: float, **args: Any) -> Any:
         try:
-            body_of_answer = self._caller.call(
-                'select_destinations',
-                seconds,
-                context_id=request.request_id,
-                publish_tries=1,
-                patience=patience,
-                request=body,
-            )
+            return self._caller.call(method, seconds, **args)
         except exceptions.Unavailable as e:
             if type(e) is exceptions.Unavailable:  # an error of the receiver, not its decision
                 raise NoAnswer(e.message, **e.kwargs) from None
             raise
-        return wire.read_answer(body_of_answer)
 
     def get_request(self, request_id: str, *, timeout: float = 10.0) -> Answer:
         """Return the stored answer of an earlier request.
 
-        :raises NotFound: it was never placed, or is no longer kept
-        :raises Busy: it is being placed
+        :raises NotFound: the request was never placed, or is no longer stored
+        :raises Busy: the request is being placed
         """
-        body = self._caller.call_again(
+        body = self._caller.call_until_answered(
             'get_request',
             timeout,
             (exceptions.BrokerUnavailable, NoAnswer),
@@ -134,13 +105,13 @@ class SchedulerClient:
     ) -> dict[str, Any]:
         """Confirm claims of a request without a host as in use; their leases end no more.
 
-        :param consumers: those whose claims are in use; empty: all of the request
+        :param consumers: consumers whose claims are in use; empty: all consumers of the request
         :returns: ``claims``, each with its ``outcome``: ``ok``, or ``gone`` where it ended before
         :raises NotFound: it has no claims
-        :raises Refused: it was placed on hosts, which confirm
+        :raises Refused: the request was placed on hosts, which confirm claims themselves
         """
         message = ConfirmRequest(request_id=request_id, consumers=list(consumers))
-        return self._of_request('confirm_request', message, timeout)
+        return self._call_for_request('confirm_request', message, timeout)
 
     def release_request(
         self,
@@ -152,20 +123,20 @@ class SchedulerClient:
     ) -> dict[str, Any]:
         """Release claims of a request without a host, which is used no more.
 
-        :param consumers: those whose claims are released; empty: all of the request
+        :param consumers: consumers whose claims are released; empty: all consumers of the request
         :raises NotFound: it has no claims
-        :raises Refused: it was placed on hosts, which release
+        :raises Refused: the request was placed on hosts, which release claims themselves
         """
         message = ReleaseRequest(request_id=request_id, consumers=list(consumers), reason=reason)
-        return self._of_request('release_request', message, timeout)
+        return self._call_for_request('release_request', message, timeout)
 
-    def _of_request(
+    def _call_for_request(
         self, method: str, message: ConfirmRequest | ReleaseRequest, timeout: float
     ) -> dict[str, Any]:
-        return self._caller.call_again(
+        return self._caller.call_until_answered(
             method,
             timeout,
-            (*_PASSING, NoAnswer),
+            (*_TRANSIENT_ERRORS, NoAnswer),
             context_id=message.request_id,
             request=base.to_builtins(message),
         )
@@ -174,10 +145,10 @@ class SchedulerClient:
         self, request_id: str, reason: str = '', *, timeout: float = 10.0
     ) -> dict[str, Any]:
         """Take a request back: its claims that are not confirmed are released."""
-        return self._caller.call_again(
+        return self._caller.call_until_answered(
             'cancel_claims',
             timeout,
-            (*_PASSING, NoAnswer),
+            (*_TRANSIENT_ERRORS, NoAnswer),
             context_id=request_id,
             request=base.to_builtins(CancelClaims(request_id=request_id, reason=reason)),
         )

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import NUMBER_MOST, Parts
+from gantt.core.resources.host_keys import MESSAGE_NUMBER_MAX, ProofParts
 from gantt.ed25519 import PrivateKey
 
 
 class Signer:
     """A signer with one key, for any number of hosts, from any thread.
 
-    :param older: keys before it, the newest first, each with its signature over the next one
+    :param older: earlier keys of the host, the newest first, each with its signature over the key
+        after it
     :param wall: seconds of a clock that goes on over restarts
     """
 
@@ -33,47 +34,47 @@ class Signer:
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the key, as people compare it."""
-        return host_keys.fingerprint(host_keys.text(self._key.public))
+        return host_keys.fingerprint(host_keys.key_text(self._key.public))
 
     def message(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a report or of a message about claims, with its signature."""
         signed_part = host_keys.signed_bytes(
             method, body['name'], body['epoch'], body['sequence'], body
         )
-        return {**body, 'signature': host_keys.text(self._key.sign(signed_part))}
+        return {**body, 'signature': host_keys.key_text(self._key.sign(signed_part))}
 
     def guests(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a list of guests, with its signature."""
         signed_part = host_keys.signed_bytes('sync_guests', body['host'], 0, 0, body)
-        return {**body, 'signature': host_keys.text(self._key.sign(signed_part))}
+        return {**body, 'signature': host_keys.key_text(self._key.sign(signed_part))}
 
     def facts(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the body of an agent's facts beside nova-compute, with its proof."""
-        return self._proven('update_host_facts', body['host'], body['sequence'], body)
+        """Return the body of the facts of an agent on a host of nova-compute, with its proof."""
+        return self._proof('update_host_facts', body['host'], body['sequence'], body)
 
     def registration(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a registration, with its proof; no two have the same number."""
-        return self._proven('register_host', body['name'], self._next(), body)
+        return self._proof('register_host', body['name'], self._next_number(), body)
 
-    def follow(self, number: object) -> bool:
+    def use_numbers_after(self, number: object) -> bool:
         """Continue after a number that the scheduler has seen; False where that cannot help."""
-        if not isinstance(number, int) or not 0 < number < NUMBER_MOST - 1:
+        if not isinstance(number, int) or not 0 < number < MESSAGE_NUMBER_MAX - 1:
             return False
         with self._lock:
             self._number = max(self._number, number)
         return True
 
-    def _proven(self, method: str, host: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
+    def _proof(self, method: str, host: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
         signed_part = host_keys.signed_bytes(method, host, 0, number, body)
-        parts = Parts(
+        parts = ProofParts(
             number=number,
             key=self._key.public,
             signature=self._key.sign(signed_part),
             older=self._older,
         )
-        return {**body, 'proof': host_keys.written(parts)}
+        return {**body, 'proof': host_keys.proof_text(parts)}
 
-    def _next(self) -> int:
+    def _next_number(self) -> int:
         with self._lock:
             self._number = max(self._number + 1, int(self._wall() * 1_000_000))
             return self._number

@@ -13,9 +13,9 @@ import sys
 #: New objects before the garbage collector scans the young ones; of ten such scans one is of
 #: the older ones, of ten of those one of all.  Python's own is 700, 10 and 10: a sixth of a start
 #: would go into looking at what was just imported.
-COLLECT_EACH = (20_000, 10, 10)
+GC_THRESHOLDS = (20_000, 10, 10)
 
-gc.set_threshold(*COLLECT_EACH)
+gc.set_threshold(*GC_THRESHOLDS)
 
 sys.modules['eventlet'] = None  # type: ignore[assignment]
 
@@ -24,4 +24,4 @@ from oslo_service import backend
 backend.init_backend(backend.BackendType.THREADING)
 
 #: Exit code: the command line was not understood.
-USAGE = 64
+USAGE_EXIT_CODE = 64

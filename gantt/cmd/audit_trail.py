@@ -6,18 +6,15 @@ import datetime
 import getpass
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gantt import exceptions
 from gantt.cmd import console, wiring
 from gantt.core.records import audit_trail
 
-#: Commands that change something.
-_ON_TRAIL: set[Callable[[Any], int]] = set()
-
 #: Entries that are shown at most.
-SHOWN_MAX = 100_000
+SHOWN_ENTRIES_MAX = 100_000
 
 
 def show(conf: Any) -> int:
@@ -28,7 +25,7 @@ def show(conf: Any) -> int:
             problem='is not set: entries are in the log only, under the name gantt.audit_trail',
             fix='Set it to a file that gantt-api and operators may write',
         )
-    entries = wiring.trail_file(conf).newest(conf.command.limit)
+    entries = wiring.audit_trail_file(conf).newest(conf.command.limit)
     console.show(conf, entries, map(_sentence, entries))
     return 0
 
@@ -43,8 +40,8 @@ def _sentence(entry: audit_trail.AuditEntry) -> str:
 
 
 @contextlib.contextmanager
-def recorded(conf: Any, run: Callable[[Any], int], argv: list[str]) -> Iterator[list[int]]:
-    """Keep an entry of a command that changes something; into the list goes its exit code."""
+def recording(conf: Any, argv: list[str]) -> Iterator[list[int]]:
+    """Write an audit entry of a command that changes data; yield a list to put its exit code in."""
     code: list[int] = []
     reason = 'gantt.bug'
     try:
@@ -54,34 +51,24 @@ def recorded(conf: Any, run: Callable[[Any], int], argv: list[str]) -> Iterator[
         reason = e.code
         raise
     finally:
-        if is_on_trail(run) and not _only_shows(conf.command):
+        if conf.command.writes and not _only_shows(conf.command):
             is_fine = code == [0]
-            _keep(conf, argv, '' if is_fine else reason)
+            _write_entry(conf, argv, '' if is_fine else reason)
 
 
 def _only_shows(command: Any) -> bool:
     return getattr(command, 'dry_run', False) or not getattr(command, 'apply', True)
 
 
-def on_trail(run: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Mark a command that changes something."""
-    _ON_TRAIL.add(run)
-    return run
-
-
-def is_on_trail(run: Callable[[Any], int]) -> bool:
-    """Return whether a command is marked."""
-    return run in _ON_TRAIL
-
-
-def _keep(conf: Any, argv: list[str], reason: str) -> None:
+def _write_entry(conf: Any, argv: list[str], reason: str) -> None:
     try:
         account = getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as containers have it
         account = str(os.getuid())
+    action = getattr(conf.command, 'action', None)
     entry = audit_trail.AuditEntry(
         time=datetime.datetime.now(datetime.UTC).isoformat(timespec='milliseconds'),
-        action=' '.join(filter(None, ['gantt-manage', conf.command.name, _verb(conf)])),
+        action=' '.join(filter(None, ['gantt-manage', conf.command.name, action])),
         target=' '.join(argv)[:1000],
         outcome=audit_trail.FAILURE if reason else audit_trail.SUCCESS,
         reason=reason,
@@ -93,8 +80,4 @@ def _keep(conf: Any, argv: list[str], reason: str) -> None:
         ),
     )
     # Where the log is the terminal it would stand among what the command prints.
-    wiring.trail_file(conf).write(entry, to_log=bool(conf.log_file or conf.log_dir))
-
-
-def _verb(conf: Any) -> str:
-    return getattr(conf.command, 'action', None) or ''
+    wiring.audit_trail_file(conf).write(entry, to_log=bool(conf.log_file or conf.log_dir))

@@ -26,11 +26,10 @@ from typing import Any
 from oslo_config import cfg
 from sqlalchemy import exc as sqlalchemy_errors
 
-from gantt import exceptions
+from gantt import exceptions, stores
 from gantt.cmd import manage_config, status, wiring
 from gantt.conf import files, listeners, unknown
 from gantt.conf.pipeline import pipeline_from_conf
-from gantt.db import stores
 from gantt.db.engine import session
 from gantt.db.schema import migration
 from gantt.telemetry import log
@@ -41,42 +40,37 @@ PART_MAX, LOGS_MAX, LOG_MAX = 4 << 20, 16 << 20, 1 << 20
 ANSWER_SECONDS = 5.0
 HEADERS = {'OpenStack-API-Version': 'scheduler latest', 'Accept': '*/*'}
 #: A shorter one occurs in texts where it is no secret.
-SECRET_LEAST = 4
+SECRET_LENGTH_MIN = 4
 #: Well-known passwords: to take them out everywhere hides nothing.
-_COMMON = frozenset({'guest', 'none', 'true', 'false'})
+_COMMON_WORDS = frozenset({'guest', 'none', 'true', 'false'})
 #: Options and keys of files that are secret by their names.
-_NAMED = re.compile(r'(?i)password|passwd|passphrase|secret|token|credential|private_?key')
+_SECRET_NAME = re.compile(r'(?i)password|passwd|passphrase|secret|token|credential|private_?key')
 #: Everything before the last "@" of a url, also where the url is wrong.
 _USERINFO = re.compile(r'://[^/\s:]*:(\S*)@')
 #: The same of one of several brokers in one url.
-_FURTHER = re.compile(r'^[^/\s:@]*:(\S*)@')
+_FURTHER_USERINFO = re.compile(r'^[^/\s:@]*:(\S*)@')
 
 
-class Secrets:
-    """Secrets that no text of the bundle may contain.
-
-    :param values: options that are secret, urls with a password among them
-    """
-
-    def __init__(self, values: Iterator[str]) -> None:
-        forms: set[str] = set()
-        for value in values:
-            forms.update(_forms(value))
-        self._found = sorted(
-            (form for form in forms if len(form) >= SECRET_LEAST and form.lower() not in _COMMON),
-            key=len,
-            reverse=True,
-        )
-
-    def out_of(self, text: str) -> str:
-        """Return ``text`` without the secrets, and without what resembles one."""
-        for form in self._found:
-            text = text.replace(form, '***')
-        return log.masked(text)
+def _secrets(conf: Any) -> list[str]:
+    """Return the secrets that no text of the bundle may contain, the longest first."""
+    forms = {form for value in _secret_values(conf) for form in _secret_forms(value)}
+    secrets = (
+        form
+        for form in forms
+        if len(form) >= SECRET_LENGTH_MIN and form.lower() not in _COMMON_WORDS
+    )
+    return sorted(secrets, key=len, reverse=True)
 
 
-def _forms(value: str) -> Iterator[str]:
-    """Yield a secret as it may be written; of a url its password alone as well."""
+def _mask_secrets(secrets: list[str], text: str) -> str:
+    """Return ``text`` with the secrets, and all that resembles a secret, replaced."""
+    for secret in secrets:
+        text = text.replace(secret, '***')
+    return log.masked(text)
+
+
+def _secret_forms(value: str) -> Iterator[str]:
+    """Yield a secret as it may be written; of a url also only its password."""
     for form in (value, *_passwords(value)):
         yield form
         yield urllib.parse.unquote(form)
@@ -92,7 +86,7 @@ def _passwords(text: str) -> Iterator[str]:
     first, *further = text.split(',')
     yield from _USERINFO.findall(first)
     for query in further:
-        yield from _FURTHER.findall(query)
+        yield from _FURTHER_USERINFO.findall(query)
 
 
 def is_secret(name: str, value: Any, option: Any = None) -> bool:
@@ -103,15 +97,15 @@ def is_secret(name: str, value: Any, option: Any = None) -> bool:
     if getattr(option, 'secret', False):
         return True
     is_number = not isinstance(value, str | list) or str(value).isdecimal()
-    return bool(_NAMED.search(name)) and ('pass' in name.lower() or not is_number)
+    return bool(_SECRET_NAME.search(name)) and ('pass' in name.lower() or not is_number)
 
 
 def run(conf: Any) -> int:
     """Gather what a report of a defect needs, without secrets, in one file.
 
-    A part that cannot be had is told as such in its place.
+    A part that cannot be read is replaced by the reason.
     """
-    secrets = Secrets(_secret_values(conf))
+    secrets = _secrets(conf)
     name = f'gantt-bundle-{socket.gethostname()}-{time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())}'
     path = pathlib.Path(conf.command.output or f'{name}.tar.gz')
     try:
@@ -123,50 +117,52 @@ def run(conf: Any) -> int:
             fix='Name a file that is not there yet, where this user may write',
         ) from None
     with file, tarfile.open(fileobj=file, mode='w:gz') as bundle:
-        for part, text in _parts(conf):
-            data = secrets.out_of(text).encode(errors='replace')[-PART_MAX:]
+        for part, text in _bundle_parts(conf):
+            data = _mask_secrets(secrets, text).encode(errors='replace')[-PART_MAX:]
             entry = tarfile.TarInfo(f'{name}/{part}')
-            entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+            entry.size = len(data)
+            entry.mtime = int(time.time())
+            entry.mode = 0o600
             bundle.addfile(entry, io.BytesIO(data))
             print(f'{part:<24} {len(data):>9} bytes')
     print(f'{path} is made: look into it before you give it away')
     return 0
 
 
-def _parts(conf: Any) -> Iterator[tuple[str, str]]:
+def _bundle_parts(conf: Any) -> Iterator[tuple[str, str]]:
     """Yield name and text of each part."""
     parts: list[tuple[str, Callable[[Any], str]]] = [
-        ('versions.txt', _versions),
+        ('versions.txt', _versions_text),
         ('configuration.txt', _configuration),
-        ('plugins.txt', _plugins),
-        ('schema.txt', _schema),
-        ('doctor.txt', _printed(manage_config.doctor)),
-        ('upgrade-check.txt', _printed(lambda conf: status.Checks(conf).check())),
-        ('audit.json', _audit),
+        ('plugins.txt', _plugins_text),
+        ('schema.txt', _schema_text),
+        ('doctor.txt', _output_of(manage_config.doctor)),
+        ('upgrade-check.txt', _output_of(lambda conf: status.Checks(conf).check())),
+        ('audit.json', _audit_text),
     ]
     for name, make in parts:
-        yield name, _or_why_not(make, conf)
-    for name, url in _listeners(conf):
-        yield name, _or_why_not(_fetched, url)
+        yield name, _text_or_error(make, conf)
+    for name, url in _listener_parts(conf):
+        yield name, _text_or_error(_fetch, url)
     bytes_left = LOGS_MAX
-    for log_file in _logs(conf):
-        text = _or_why_not(_end_of, log_file)
+    for log_file in _log_parts(conf):
+        text = _text_or_error(_last_lines, log_file)
         bytes_left -= len(text)
         if bytes_left < 0:
             return
         yield f'logs/{log_file.name}', text
 
 
-def _or_why_not(make: Callable[[Any], str], of: Any) -> str:
+def _text_or_error(make: Callable[[Any], str], of: Any) -> str:
     try:
         return make(of)
     except (exceptions.GanttError, cfg.Error) as e:
-        return f'cannot be had: {files.message(e)}\n'
+        return f'cannot be had: {files.error_message(e)}\n'
     except (OSError, ValueError, sqlalchemy_errors.SQLAlchemyError) as e:
         return f'cannot be had: {type(e).__name__}: {e}\n'
 
 
-def _versions(_: Any) -> str:
+def _versions_text(_: Any) -> str:
     lines = [
         f'gantt {version_string()}',
         f'python {sys.version}',
@@ -185,12 +181,12 @@ def _settings(conf: Any) -> Iterator[tuple[str, str, str, Any, Any]]:
 
     Everything in the files is included, whichever process reads it.
     """
-    listed = unknown.listed()
-    for group, option in listed:
+    declared = unknown.declared_options()
+    for group, option in declared:
         with contextlib.suppress(cfg.NoSuchOptError):  # of a library that reads it when it is used
-            yield 'As it is now.', group, option.dest, _value(conf, group, option), option
-    registered = {(group, option.dest): option for group, option in listed}
-    for number, sections in enumerate(unknown.parsed(conf), 1):
+            yield 'As it is now.', group, option.dest, _option_value(conf, group, option), option
+    registered = {(group, option.dest): option for group, option in declared}
+    for number, sections in enumerate(unknown.parse_files(conf), 1):
         place = f'As file {number} of {", ".join(conf.config_file or [])} has it.'
         for group, options in sections.items():
             for name, values in options.items():
@@ -217,15 +213,15 @@ def _shown_value(name: str, value: Any, option: Any) -> Any:
     return '(set; secret)' if value else '(not set; secret)'
 
 
-def _value(conf: Any, group: str, option: Any) -> Any:
-    """Return the value of an option.  :raises NoSuchOptError: it is not registered"""
+def _option_value(conf: Any, group: str, option: Any) -> Any:
+    """Return the value of an option.  :raises cfg.NoSuchOptError: it is not registered"""
     try:
         holder = conf if group == 'DEFAULT' else conf[group]
         return holder[option.dest]
     except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
         raise cfg.NoSuchOptError(option.dest) from None
     except (cfg.Error, ValueError) as e:
-        return f'(cannot be read: {files.message(e)})'
+        return f'(cannot be read: {files.error_message(e)})'
 
 
 def _secret_values(conf: Any) -> Iterator[str]:
@@ -239,23 +235,23 @@ def _secret_values(conf: Any) -> Iterator[str]:
             yield from _passwords(text)
 
 
-def _plugins(conf: Any) -> str:
+def _plugins_text(conf: Any) -> str:
     return json.dumps(pipeline_from_conf(conf).described(), indent=2, default=str) + '\n'
 
 
-def _schema(conf: Any) -> str:
+def _schema_text(conf: Any) -> str:
     engine = session.engine_from_conf(conf)
     try:
         current = migration.version(engine)
         return (
-            f'{session.family(engine)} at {wiring.database_shown(conf)}\n'
+            f'{session.family(engine)} at {wiring.database_url_text(conf)}\n'
             f'schema {current}, needed {migration.expected()}\n'
         )
     finally:
         engine.dispose()
 
 
-def _printed(command: Callable[[Any], Any]) -> Callable[[Any], str]:
+def _output_of(command: Callable[[Any], Any]) -> Callable[[Any], str]:
     """Return a function that returns the output of a command."""
 
     def text(conf: Any) -> str:
@@ -266,32 +262,32 @@ def _printed(command: Callable[[Any], Any]) -> Callable[[Any], str]:
     return text
 
 
-def _audit(conf: Any) -> str:
+def _audit_text(conf: Any) -> str:
     return json.dumps(stores.connect(conf).claims.audit(), indent=2, default=str) + '\n'
 
 
-def _listeners(conf: Any) -> Iterator[tuple[str, str]]:
+def _listener_parts(conf: Any) -> Iterator[tuple[str, str]]:
     """Yield the metrics and health reports of the processes of this machine."""
     for group, program in listeners.PROGRAMS.items():
         ports = listeners.metrics(conf, group)
         for number in range(ports.number if ports.first else 0):
-            at = f'http://{_local(ports.host)}:{ports.first + number}'
+            at = f'http://{_local_address(ports.host)}:{ports.first + number}'
             yield f'metrics/{program}-{number}.txt', f'{at}/metrics'
             yield f'health/{program}-{number}.json', f'{at}/health'
-    at = f'http://{_local(str(conf.api.host))}:{conf.api.port}'
+    at = f'http://{_local_address(str(conf.api.host))}:{conf.api.port}'
     yield 'metrics/gantt-api.txt', f'{at}/metrics'
     yield 'health/gantt-api.json', f'{at}/healthcheck'
     yield 'status.json', f'{at}/v1/status'
     yield 'services.json', f'{at}/v1/services'
 
 
-def _local(host: str) -> str:
+def _local_address(host: str) -> str:
     loopback = {'0.0.0.0': '127.0.0.1', '::': '::1', '': '127.0.0.1'}  # nosec B104 # asked, not bound
     host = loopback.get(host, host)
     return f'[{host}]' if ':' in host else host
 
 
-def _fetched(url: str) -> str:
+def _fetch(url: str) -> str:
     """Return the answer of a server, up to the bound on its size."""
     import httpx2 as httpx  # nothing else here needs it
 
@@ -310,7 +306,7 @@ def _fetched(url: str) -> str:
     return f'{answer.status_code} {url}\n{data.decode(errors="replace")}'
 
 
-def _logs(conf: Any) -> Iterator[pathlib.Path]:
+def _log_parts(conf: Any) -> Iterator[pathlib.Path]:
     folder = pathlib.Path(conf.log_dir) if conf.log_dir else None
     if conf.log_file:
         yield folder / conf.log_file if folder else pathlib.Path(conf.log_file)
@@ -319,7 +315,7 @@ def _logs(conf: Any) -> Iterator[pathlib.Path]:
         yield from (path for path in sorted(folder.glob('gantt*.log')) if path != named)
 
 
-def _end_of(path: pathlib.Path) -> str:
+def _last_lines(path: pathlib.Path) -> str:
     """Return the last whole lines of a log: of one that is cut, a secret could be left in part."""
     with path.open('rb') as file:
         size = file.seek(0, os.SEEK_END)

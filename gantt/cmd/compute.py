@@ -20,13 +20,12 @@ from oslo_config import cfg
 
 from gantt import conf as options
 from gantt import exceptions
-from gantt.cli import login
-from gantt.cli.endpoint import Endpoint, Failure
-from gantt.cmd import USAGE
+from gantt.cli.endpoint import Endpoint, Failure, endpoint_of
+from gantt.cmd import USAGE_EXIT_CODE
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.compute import service
 from gantt.compute.agent import key_file
-from gantt.conf import compute, files
+from gantt.conf import compute, files, unknown
 from gantt.core.messages.build import Build
 from gantt.core.messages.prepared import prepare_types
 from gantt.telemetry import log
@@ -46,13 +45,14 @@ def main(argv: list[str] | None = None) -> int:
     log.register_opts(conf)
     try:
         files.read(conf, sys.argv[1:] if argv is None else argv, 'gantt-compute')
+        unknown.check_references(conf)
         log.setup(conf, 'gantt-compute')
         return _rotate(conf) if conf.rotate_key else _serve(conf)
     except SystemExit as e:
-        return USAGE if e.code else 0
+        return USAGE_EXIT_CODE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
-        LOG.error('gantt-compute ended with an error: error=%s', files.message(e))
-        print(f'gantt-compute: {files.message(e)}', file=sys.stderr)
+        LOG.error('gantt-compute ended with an error: error=%s', files.error_message(e))
+        print(f'gantt-compute: {files.error_message(e)}', file=sys.stderr)
         return 1
 
 
@@ -67,11 +67,11 @@ def _serve(conf: Any) -> int:
     running = service.from_conf(conf, reserved)
     acts = running.signals()
     signal_names = {number: signal.Signals(number).name for number in acts}
-    signals = ProcessSignals().by_signals(signal_names)
+    signals = ProcessSignals().handle_signals(signal_names)
     prepare_types()
     running.start()
     LOG.info('gantt-compute is ready: version=%s', version_string())
-    for request in signals.until_stop():
+    for request in signals.requests_until_stop():
         LOG.info(
             'Signal was handled: signal=%s result=%s',
             request,
@@ -84,7 +84,7 @@ def _serve(conf: Any) -> int:
 def _endpoint() -> Endpoint:
     """Return the API.  :raises Misconfigured: the environment has no API or usable credentials"""
     try:
-        return login.endpoint_of(os.environ.get('GANTT_ENDPOINT'), None, CALL_SECONDS)
+        return endpoint_of(os.environ.get('GANTT_ENDPOINT'), None, CALL_SECONDS)
     except Failure as e:
         raise exceptions.Misconfigured(
             option='--build-claims', problem=e.message, fix='Correct the environment'

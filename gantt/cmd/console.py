@@ -17,7 +17,7 @@ def print_lines(*lines: str, file: TextIO | None = None) -> None:
     :param file: None: standard output
     """
     for line in lines:
-        print(quoting.plain(line), file=file or sys.stdout)
+        print(quoting.plain_text(line), file=file or sys.stdout)
 
 
 def show(conf: Any, data: Any, lines: Iterable[str]) -> None:

@@ -11,17 +11,17 @@ import msgspec
 
 from gantt import exceptions
 from gantt.cmd import console
-from gantt.insights.explain.wording import count
+from gantt.insights.explain.wording import counted_noun
 from gantt.rpc.amqp import refusals, transport
-from gantt.rpc.amqp.connection import AWAY
+from gantt.rpc.amqp.connection import BROKER_AWAY_ERRORS
 
 #: Time-out of each answer of the broker.
 ANSWER_SECONDS = 10.0
 _BODY_CHARACTERS = 200
-_WIDTH = 100
+_LINE_WIDTH = 100
 
 
-class Shown(msgspec.Struct, kw_only=True):
+class ShownDeadLetter(msgspec.Struct, kw_only=True):
     """One message that could not be handled.
 
     :ivar bytes: size of the whole body; ``body`` may be its beginning only
@@ -41,39 +41,41 @@ class Shown(msgspec.Struct, kw_only=True):
 def show(conf: Any) -> int:
     """Show messages that could not be handled, oldest first; they stay where they are."""
     try:
-        with opened(conf) as (channel, name):
+        with open_queue(conf) as (channel, name):
             messages = list(read(channel, name, conf.command.limit))
         none_yet = ''
     except exceptions.NotFound as e:
         messages, none_yet = [], f': {e.message}'
     lines = [line for message in messages for line in _lines(message)]
-    console.show(conf, messages, [*lines, f'{count(len(messages), "message")}{none_yet}'])
+    console.show(conf, messages, [*lines, f'{counted_noun(len(messages), "message")}{none_yet}'])
     return 0
 
 
-def _lines(one: Shown) -> list[str]:
+def _lines(message: ShownDeadLetter) -> list[str]:
     return [
-        f'{one.at}  {one.code[:_WIDTH]}  {one.method[:_WIDTH]} on {one.topic[:_WIDTH]}, '
-        f'request {one.request[:_WIDTH]}, {one.bytes} bytes, refused by {one.server[:_WIDTH]}',
-        f'    {one.problem[:_WIDTH]}',
-        f'    {ascii(one.body[:_BODY_CHARACTERS])}',
+        f'{message.at}  {message.code[:_LINE_WIDTH]}  {message.method[:_LINE_WIDTH]} on '
+        f'{message.topic[:_LINE_WIDTH]}, '
+        f'request {message.request[:_LINE_WIDTH]}, {message.bytes} bytes, '
+        f'refused by {message.server[:_LINE_WIDTH]}',
+        f'    {message.problem[:_LINE_WIDTH]}',
+        f'    {ascii(message.body[:_BODY_CHARACTERS])}',
     ]
 
 
 def drop(conf: Any) -> int:
     """Delete all messages that could not be handled."""
     try:
-        with opened(conf) as (channel, name):
+        with open_queue(conf) as (channel, name):
             deleted = channel.queue_purge(name)
     except exceptions.NotFound as e:
         print(f'0 messages deleted: {e.message}')
         return 0
-    console.print_lines(f'{count(deleted, "message")} deleted')
+    console.print_lines(f'{counted_noun(deleted, "message")} deleted')
     return 0
 
 
 @contextlib.contextmanager
-def opened(conf: Any) -> Iterator[tuple[Any, str]]:
+def open_queue(conf: Any) -> Iterator[tuple[Any, str]]:
     """Open a channel to the broker; yield it with the name of the queue; messages read stay queued.
 
     :raises Misconfigured: no queue is named
@@ -99,32 +101,27 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
             kind='queue',
             name=name,
         ) from None
-    except AWAY as e:
-        raise _away(where, e) from None
+    except BROKER_AWAY_ERRORS as e:
+        problem = f'{e}; start it, or correct transport_url'
+        raise exceptions.BrokerUnavailable(url=where, problem=problem) from None
     except amqp.AMQPError as e:
         raise exceptions.Misconfigured(
             option='transport_url',
-            problem=f'the message broker at {where} refuses us: {refusals.text_of(e)}',
-            fix=f'Correct {_wrong(e)}',
+            problem=f'the message broker at {where} refuses us: {refusals.refusal_text(e)}',
+            fix=f'Correct {_broker_refusal(e)}',
         ) from None
     finally:
         carrier.cleanup()
 
 
-def _away(where: str, problem: object) -> exceptions.BrokerUnavailable:
-    return exceptions.BrokerUnavailable(
-        url=where, problem=f'{problem}; start it, or correct transport_url'
-    )
-
-
-def _wrong(error: amqp.AMQPError) -> str:
+def _broker_refusal(error: amqp.AMQPError) -> str:
     """Return what to correct where the broker runs and refuses."""
     if 'to queue' in str(error):
         return 'the rights of the user in it'
-    return refusals.wrong_in_url(error) or 'it, or the broker'
+    return refusals.wrong_url_part(error) or 'it, or the broker'
 
 
-def read(channel: Any, name: str, limit: int) -> Iterator[Shown]:
+def read(channel: Any, name: str, limit: int) -> Iterator[ShownDeadLetter]:
     """Yield messages that stay in the queue, oldest first."""
     for _ in range(limit):
         # Not acknowledged: the broker puts it back where it was when the channel closes.
@@ -133,10 +130,10 @@ def read(channel: Any, name: str, limit: int) -> Iterator[Shown]:
             return
         body = message.body
         text = body if isinstance(body, str) else bytes(body).decode(errors='replace')
-        yield _shown(message.properties, text)
+        yield _shown_dead_letter(message.properties, text)
 
 
-def _shown(properties: dict[str, Any], body: str) -> Shown:
+def _shown_dead_letter(properties: dict[str, Any], body: str) -> ShownDeadLetter:
     headers = properties.get('application_headers') or {}
     at = properties.get('timestamp')
     if isinstance(at, int | float):
@@ -146,7 +143,7 @@ def _shown(properties: dict[str, Any], body: str) -> Shown:
         for name in ('code', 'problem', 'topic', 'method', 'request', 'server')
     }
     size = headers.get('bytes')
-    return Shown(
+    return ShownDeadLetter(
         at=at.strftime('%Y-%m-%dT%H:%M:%SZ') if isinstance(at, datetime.datetime) else '-',
         bytes=size if isinstance(size, int) else len(body.encode()),
         body=body,

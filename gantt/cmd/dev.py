@@ -9,13 +9,13 @@ from typing import Any
 
 from gantt import exceptions, plugin_loader
 from gantt.core.plugin import Plugin
-from gantt.insights.explain.wording import count
+from gantt.insights.explain.wording import counted_noun
 from gantt.testing import conformance
 
-_NAME = re.compile(r'[A-Z][A-Za-z0-9]{2,63}\Z')
-_WORDS = re.compile(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])')
-_PACKAGE = re.compile(r'[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*\Z')
-_LISTED = '[options.entry_points]'
+_CLASS_NAME = re.compile(r'[A-Z][A-Za-z0-9]{2,63}\Z')
+_WORD_BOUNDARY = re.compile(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])')
+_PACKAGE_NAME = re.compile(r'[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*\Z')
+_ENTRY_POINTS_HEADING = '[options.entry_points]'
 
 
 def check_plugin(conf: Any) -> int:
@@ -23,18 +23,18 @@ def check_plugin(conf: Any) -> int:
     name = conf.command.plugin
     if '' not in sys.path:
         sys.path.insert(0, '')  # what lies in the current folder, before it is installed
-    plugin = _plugin(name)
+    plugin = _load_plugin(name)
     problems = conformance.examine(plugin, conf.command.cases, conf.command.seed)
     for finding in problems:
         print(finding)
     if problems:
-        print(f'{plugin.name} does not conform: {count(len(problems), "kind")} of findings')
+        print(f'{plugin.name} does not conform: {counted_noun(len(problems), "kind")} of findings')
         return 1
     print(f'{conformance.describe(plugin)}: {conf.command.cases} cases, nothing found')
     return 0
 
 
-def _plugin(name: str) -> type[Plugin]:
+def _load_plugin(name: str) -> type[Plugin]:
     if ':' not in name:
         group = next(
             (g for g in plugin_loader.KINDS if name in plugin_loader.installed(g)),
@@ -53,16 +53,16 @@ def new_filter(conf: Any) -> int:
     """Write a filter: its file, its entry point, and its test, which passes at once."""
     given_name, folder = conf.command.name_of_filter, pathlib.Path(conf.command.folder)
     name = given_name if given_name.endswith('Filter') else f'{given_name}Filter'
-    if not _NAME.match(name) or keyword.iskeyword(name):
+    if not _CLASS_NAME.match(name) or keyword.iskeyword(name):
         raise exceptions.Misconfigured(
             option='NAME',
             problem=f'{given_name!r} is no name of a class',
             fix='Write it as in GpuModel: letters and digits, the first one a capital',
         )
-    stem = _WORDS.sub('_', name.removesuffix('Filter')).lower()
+    stem = _WORD_BOUNDARY.sub('_', name.removesuffix('Filter')).lower()
     setup = folder / 'setup.cfg'
     package = conf.command.package or _package_of(setup)
-    if not _PACKAGE.match(package):
+    if not _PACKAGE_NAME.match(package):
         raise exceptions.Misconfigured(
             option='--package',
             problem=f'{package!r} is no name of a package',
@@ -72,8 +72,8 @@ def new_filter(conf: Any) -> int:
     tests = folder / 'tests' / ('core' if package == 'gantt.core.filters' else '')
     test = tests / f'test_{stem}_filter.py'
     new = {
-        home / f'{stem}.py': _FILTER.format(name=name, stem=stem),
-        test: _TEST.format(name=name, package=package, stem=stem),
+        home / f'{stem}.py': _FILTER_TEMPLATE.format(name=name, stem=stem),
+        test: _TEST_TEMPLATE.format(name=name, package=package, stem=stem),
     }
     existing = [str(path) for path in new if path.exists()]
     if existing:
@@ -81,14 +81,14 @@ def new_filter(conf: Any) -> int:
             option='NAME', problem=f'{" and ".join(existing)} exists', fix='Choose another name'
         )
     entry = f'    {name} = {package}.{stem}:{name}'
-    new_setup = _SETUP.format(package=package, top=package.partition('.')[0])
+    new_setup = _SETUP_TEMPLATE.format(package=package, top=package.partition('.')[0])
     text = _with_entry(setup.read_text() if setup.exists() else new_setup, entry)
     init = home / '__init__.py'
     if not init.exists():
-        new[init] = _INIT.format(package=package)
+        new[init] = _INIT_TEMPLATE.format(package=package)
     project = folder / 'pyproject.toml'
     if not project.exists() and not (folder / 'setup.py').exists():
-        new[project] = _PROJECT
+        new[project] = _PYPROJECT_TEMPLATE
     spdx = '# SPDX-License-Identifier: Apache-2.0\n' if package.startswith('gantt.') else ''
     for path, body in new.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,10 +115,10 @@ def _with_entry(text: str, entry: str) -> str:
     """Return the text with the entry among the others of ``gantt.filters``, as their last one."""
     if entry in text:
         return text
-    if _LISTED not in text:
-        text = f'{text.rstrip()}\n\n{_LISTED}\n'
+    if _ENTRY_POINTS_HEADING not in text:
+        text = f'{text.rstrip()}\n\n{_ENTRY_POINTS_HEADING}\n'
     lines = text.splitlines()
-    start = lines.index(_LISTED)
+    start = lines.index(_ENTRY_POINTS_HEADING)
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith('[')), len(lines))
     at = next((i for i in range(start, end) if re.match(r'gantt\.filters\s*=', lines[i])), None)
     if at is None:
@@ -131,9 +131,9 @@ def _with_entry(text: str, entry: str) -> str:
     return '\n'.join(lines) + '\n'
 
 
-_INIT = '"""Filters and weighers of {package}."""\n'
+_INIT_TEMPLATE = '"""Filters and weighers of {package}."""\n'
 
-_SETUP = """[metadata]
+_SETUP_TEMPLATE = """[metadata]
 name = {package}
 version = 0.1
 
@@ -146,12 +146,12 @@ include =
     {top}.*
 """
 
-_PROJECT = """[build-system]
+_PYPROJECT_TEMPLATE = """[build-system]
 requires = ["setuptools>=77"]
 build-backend = "setuptools.build_meta"
 """
 
-_FILTER = '''"""{name}: at most so many claims on a host, where the request asks for it."""
+_FILTER_TEMPLATE = '''"""{name}: at most so many claims on a host, where the request asks for it."""
 
 from gantt.plugin_api import Filter, Option
 
@@ -184,7 +184,7 @@ class {name}(Filter):
         return {{'limit': self.limit}}
 '''
 
-_TEST = '''"""{name}: whom it lets pass, and that it conforms."""
+_TEST_TEMPLATE = '''"""{name}: whom it lets pass, and that it conforms."""
 
 import random
 

@@ -2,7 +2,7 @@
 """Health of one scheduler process: whether it can place now, and why not.
 
 Queried over HTTP by supervisors and load balancers (``/health`` of the metrics
-listener), so it ends within ``DATABASE_SECONDS`` whatever is away.
+listener), so it ends within ``DATABASE_PROBE_SECONDS`` whatever is away.
 """
 
 import threading
@@ -13,12 +13,12 @@ from typing import Any
 from gantt import exceptions
 
 #: How long one question waits for the database.
-DATABASE_SECONDS = 2.0
+DATABASE_PROBE_SECONDS = 2.0
 #: Nothing that goes well keeps a request inside for so long after its deadline: not even a
 #: commit that is tried until the database is given up.
 OVERDUE_SECONDS = 60.0
 #: For so long the database's last answer is good.
-STORED_SECONDS = 1.0
+PROBE_CACHE_SECONDS = 1.0
 
 
 class Health:
@@ -26,19 +26,20 @@ class Health:
 
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
     :param rpc: ``gantt.rpc.service.RpcService``
-    :ivar refused: why the options that were read again last were not taken over, else nothing.
+    :ivar refused: why the options were refused when they were read again last; '': they are in
+        force.
         It places as before, so that this is no reason to call it ill
     """
 
     def __init__(self, scheduler: Any, rpc: Any) -> None:
         self._scheduler = scheduler
         self._rpc = rpc
-        self._database = Knock(scheduler.stores.database.ping)
+        self._database = BackgroundProbe(scheduler.stores.database.ping)
         self._stopping = False
         self.refused = ''
 
-    def stopping(self) -> None:
-        """Report from now on that nothing new is taken."""
+    def note_stopping(self) -> None:
+        """Report from now on that the process is stopping."""
         self._stopping = True
 
     def __call__(self) -> tuple[bool, dict[str, Any]]:
@@ -48,15 +49,15 @@ class Health:
         facts['configuration'] = self._scheduler.placing.pipeline.digest
         problems = {
             'process': 'stopping: it takes nothing new' if self._stopping else '',
-            'host_table': self._table(facts),
+            'host_table': self._table_problem(facts),
             'database': self._database.problem(),
             'broker': problem_of_broker(self._rpc),
             'calls': self._rpc.paused,
-            'queue': self._queue(facts),
+            'queue': self._queue_problem(facts),
         }
         return report(problems, facts)
 
-    def _table(self, facts: dict[str, Any]) -> str:
+    def _table_problem(self, facts: dict[str, Any]) -> str:
         age_max = self._scheduler.settings.unknown_after_seconds
         if not facts['loaded']:
             return 'the hosts were not read from the database yet'
@@ -66,7 +67,7 @@ class Health:
             )
         return ''
 
-    def _queue(self, facts: dict[str, Any]) -> str:
+    def _queue_problem(self, facts: dict[str, Any]) -> str:
         limit = self._scheduler.settings.queue_limit
         if facts['requests_waiting'] >= limit:
             return f'{facts["requests_waiting"]} requests wait, {limit} may'
@@ -105,8 +106,8 @@ def problem_of_broker(rpc: Any) -> str:
     return str(rpc.problem)
 
 
-class Knock:
-    """Asks something that may hang, in a thread of its own and one question at a time.
+class BackgroundProbe:
+    """Runs a check that may hang in a thread of its own, one run at a time.
 
     :param probe: raises GanttError where the answer is no
     """
@@ -114,29 +115,29 @@ class Knock:
     def __init__(
         self,
         probe: Callable[[], object],
-        seconds: float = DATABASE_SECONDS,
-        stored_seconds: float = STORED_SECONDS,
+        seconds: float = DATABASE_PROBE_SECONDS,
+        stored_seconds: float = PROBE_CACHE_SECONDS,
     ) -> None:
         self._probe = probe
         self._seconds = seconds
         self._stored_seconds = stored_seconds
         self._lock = threading.Lock()
-        self._answered: threading.Event | None = None
-        self._met = ''
-        self._met_at = float('-inf')
+        self._probe_done: threading.Event | None = None
+        self._last_error = ''
+        self._probed_at = float('-inf')
 
     def problem(self) -> str:
         """Return the problem of the database, or an empty text."""
         with self._lock:
-            if time.monotonic() - self._met_at < self._stored_seconds:
-                return self._met
-            if self._answered is None:
-                self._answered = threading.Event()
+            if time.monotonic() - self._probed_at < self._stored_seconds:
+                return self._last_error
+            if self._probe_done is None:
+                self._probe_done = threading.Event()
                 threading.Thread(target=self._run, name='health', daemon=True).start()
-            answered = self._answered
+            answered = self._probe_done
         if not answered.wait(self._seconds):
             return f'no answer within {self._seconds:g} s'
-        return self._met
+        return self._last_error
 
     def _run(self) -> None:
         try:
@@ -147,7 +148,8 @@ class Knock:
         except Exception as e:  # a check must not end the process that it is about
             met = f'{type(e).__name__}: {e}'
         with self._lock:
-            self._met, self._met_at = met, time.monotonic()
-            assert self._answered is not None
-            self._answered.set()
-            self._answered = None
+            self._last_error = met
+            self._probed_at = time.monotonic()
+            assert self._probe_done is not None
+            self._probe_done.set()
+            self._probe_done = None

@@ -14,9 +14,10 @@ from typing import Any
 
 from oslo_config import cfg
 
-from gantt import exceptions
+from gantt import exceptions, stores
+from gantt.cli import parsing
 from gantt.cmd import (
-    USAGE,
+    USAGE_EXIT_CODE,
     audit_trail,
     bundle,
     console,
@@ -29,29 +30,27 @@ from gantt.cmd import (
     manage_shadow,
     wiring,
 )
-from gantt.cmd.arguments import whole
 from gantt.conf import files
 from gantt.core.claims.adoption import GUESTS_MAX
 from gantt.core.records import audit_remedies
-from gantt.core.records.retention import DECISION_SECONDS
+from gantt.core.records.retention import DECISION_STORED_SECONDS
 from gantt.core.resources.host import HostRow
-from gantt.db import stores
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.scheduler.ports import Stores
-from gantt.scheduler.zones.audit import AuditedZone, ZoneAudit, ZoneFindings
+from gantt.stores import AllStores
 from gantt.testing import conformance
+from gantt.zones.service.audit import AuditedZone, ZoneAudit, ZoneFindings
 
 #: Of check-plugin.
-_CASES_MAX = 100_000
+_CONFORMANCE_CASES_MAX = 100_000
 #: Of dead-letters list.
-_DEAD_LETTERS_MAX = 100_000
+_SHOWN_DEAD_LETTERS_MAX = 100_000
 #: Of host decommission: a week.
-_WAIT_MAX = 604_800
+_WAIT_SECONDS_MAX = 604_800
 LOG = logging.getLogger(__name__)
 PURGE_ROWS = 5000
 PURGE_ROUNDS = 10_000
-WORDS = {
+AUDIT_KIND_TEXTS = {
     'over_commit': 'over-commit',
     'lost': 'lost',
     'leaked': 'leaked',
@@ -75,21 +74,20 @@ def db_version(conf: Any) -> int:
     current = migration.version(engine)
     needed = migration.expected()
     lines = [f'database {current}, needed {needed}']
-    if current != 'none' and migration.pending(current) is None:
-        later = migration.added(engine, current)
-        lines.append(
-            f'{", ".join(later)} of a newer release only add: this one works with them'
-            if later
-            else migration.strange(current)
-        )
-    elif current != needed:
-        lines.append('run "gantt-manage db sync"')
+    try:
+        migration.check(engine)
+    except exceptions.DatabaseNotSynced as e:
+        lines.append(e.message)
+    else:
+        if current != needed:
+            later = ', '.join(migration.added(engine, current))
+            lines.append(f'{later} of a newer release only add: this one works with them')
     console.show(conf, {'database': current, 'needed': needed, 'in_step': current == needed}, lines)
     return 0
 
 
 def db_restored(conf: Any) -> int:
-    """Say that the database was put back to an older state, so that all read it anew."""
+    """Begin a new incarnation after the database was restored: all processes read it again."""
     number = migration.bump_incarnation(session.engine_from_conf(conf))
     print(
         f'incarnation {number}: schedulers read everything again, and what runs is adopted as '
@@ -99,19 +97,20 @@ def db_restored(conf: Any) -> int:
 
 
 def audit(conf: Any) -> int:
-    """Ask the database, and the zones below, whether the promises hold; 1 where one does not."""
+    """Ask the database, and the child zones, whether the promises hold; 1 where one does not."""
     connected = stores.connect(conf)
     violations = connected.claims.audit()
-    zone_findings = _over_zones(conf, connected)
+    zone_findings = _findings_over_zones(conf, connected)
     for kind, of_zones in zone_findings.lines.items():
         violations[kind] = [*violations.get(kind, []), *of_zones]
     rows = (change.row for change in connected.feed.load_everything().hosts)
     flagged = [row for row in rows if row is not None and row.over_committed]
     lines = {
-        key: violations.get(key, []) for key in [*WORDS, *(k for k in violations if k not in WORDS)]
+        key: violations.get(key, [])
+        for key in [*AUDIT_KIND_TEXTS, *(k for k in violations if k not in AUDIT_KIND_TEXTS)]
     }
     counts = {key: len(value) for key, value in lines.items()}
-    to_do = audit_remedies.remedies(lines)
+    to_do = audit_remedies.remedies_of(lines)
     body = {
         'counts': counts,
         'violations': lines,
@@ -123,15 +122,15 @@ def audit(conf: Any) -> int:
         conf,
         body,
         [
-            ', '.join(f'{WORDS.get(key, key)} {count}' for key, count in counts.items()),
+            ', '.join(f'{AUDIT_KIND_TEXTS.get(key, key)} {count}' for key, count in counts.items()),
             *(
-                f'{WORDS.get(key, key)}: {line}'
+                f'{AUDIT_KIND_TEXTS.get(key, key)}: {line}'
                 for key, violations in lines.items()
                 for line in violations
             ),
-            *(f'to do, {WORDS[item.kind]}: {item.about}: {item.what}' for item in to_do),
+            *(f'to do, {AUDIT_KIND_TEXTS[item.kind]}: {item.about}: {item.what}' for item in to_do),
             *(
-                f'flagged, no violation: {_over_full(row)}; nothing new lands there'
+                f'flagged, no violation: {_over_full_text(row)}; nothing new lands there'
                 for row in flagged
             ),
             *map(_zone_line, zone_findings.zones),
@@ -140,13 +139,11 @@ def audit(conf: Any) -> int:
     return 1 if any(lines.values()) or any(item.problem for item in zone_findings.zones) else 0
 
 
-def _over_zones(conf: Any, connected: Stores) -> ZoneFindings:
+def _findings_over_zones(conf: Any, connected: AllStores) -> ZoneFindings:
     """Return the findings between this zone and its child zones."""
     calls = wiring.zone_calls(conf, lambda: connected.zones.zone_identity().uuid)
     try:
-        return ZoneAudit(
-            connected.zones, connected.zone_figures, connected.zone_claims, calls
-        ).run()
+        return ZoneAudit(connected, calls).run()
     finally:
         calls.close()
 
@@ -156,12 +153,12 @@ def _zone_line(zone: AuditedZone) -> str:
     if zone.problem:
         return f'zone {zone.zone}: not compared as a whole: {zone.problem}'
     line = f'zone {zone.zone}: compared, live claims there: {zone.claims}, hosts: {zone.hosts}'
-    if zone.read_back:
-        line += f'; forgotten here and read back: {zone.read_back}'
+    if zone.restored:
+        line += f'; forgotten here and restored: {zone.restored}'
     return line
 
 
-def _over_full(row: HostRow) -> str:
+def _over_full_text(row: HostRow) -> str:
     excesses = [
         f'{name} {row.used.get(name, 0)} claimed and {row.foreign.get(name, 0)} foreign of {cap}'
         for name in sorted(row.used.keys() | row.foreign.keys())
@@ -178,7 +175,7 @@ def purge(conf: Any) -> int:
         batch_deleted = connected.retention.purge(
             decisions=conf.decisions.count_max,
             decision_bytes=conf.decisions.size_mb_max << 20,
-            decision_seconds=DECISION_SECONDS,
+            decision_seconds=DECISION_STORED_SECONDS,
             tombstone_seconds=conf.claims.tombstone_seconds,
             request_seconds=conf.claims.request_seconds,
             limit=PURGE_ROWS,
@@ -198,7 +195,7 @@ def add_commands(parsers: Any) -> None:
     ) -> Any:
         text = (run.__doc__ or '').strip()
         parser = to.add_parser(name, help=text, description=text)
-        parser.set_defaults(run=audit_trail.on_trail(run) if writes else run, format='text')
+        parser.set_defaults(run=run, writes=writes, format='text')
         if json_too:
             parser.add_argument(
                 '-f', '--format', choices=('text', 'json'), default='text', help='how to print'
@@ -214,7 +211,6 @@ def add_commands(parsers: Any) -> None:
     add(database, 'sync', db_sync, writes=True)
     add(database, 'version', db_version, json_too=True)
     add(database, 'incarnation', db_restored, writes=True)
-    add(database, 'restored', db_restored, writes=True)  # the same: what it is for
     _host_commands(add, group, parsers)
     manage_shadow.add_commands(add, group)
     manage_placement.add_commands(add, group)
@@ -223,7 +219,7 @@ def add_commands(parsers: Any) -> None:
     trail = add(parsers, 'audit-trail', audit_trail.show, json_too=True)
     trail.add_argument(
         '--limit',
-        type=whole(audit_trail.SHOWN_MAX),
+        type=parsing.whole_number(1, audit_trail.SHOWN_ENTRIES_MAX),
         default=50,
         metavar='N',
         help='how many, at most (50)',
@@ -232,7 +228,7 @@ def add_commands(parsers: Any) -> None:
     dead_letter_group = group('dead-letters', 'Messages that could not be handled.')
     add(dead_letter_group, 'list', dead_letters.show, json_too=True).add_argument(
         '--limit',
-        type=whole(_DEAD_LETTERS_MAX),
+        type=parsing.whole_number(1, _SHOWN_DEAD_LETTERS_MAX),
         default=20,
         metavar='N',
         help='how many, at most (20)',
@@ -249,12 +245,16 @@ def add_commands(parsers: Any) -> None:
     checked.add_argument('plugin', help='its name where it is installed, else module:Class')
     checked.add_argument(
         '--cases',
-        type=whole(_CASES_MAX),
-        default=conformance.CASES,
-        help=f'random clouds to try ({conformance.CASES})',
+        type=parsing.whole_number(1, _CONFORMANCE_CASES_MAX),
+        default=conformance.CASES_DEFAULT,
+        help=f'random clouds to try ({conformance.CASES_DEFAULT})',
     )
     checked.add_argument(
-        '--seed', type=whole(least=0), default=0, metavar='N', help='of the first one (0)'
+        '--seed',
+        type=parsing.whole_number(0, parsing.SEED_MAX),
+        default=0,
+        metavar='N',
+        help='of the first one (0)',
     )
     new_filter = add(plugin, 'new-filter', dev.new_filter)
     # Not 'name': under that one oslo.config keeps the name of the command.
@@ -272,7 +272,7 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     decommissioned.add_argument('name_of_host', metavar='NAME')
     decommissioned.add_argument(
         '--wait',
-        type=_seconds,
+        type=parsing.number(0, _WAIT_SECONDS_MAX),
         default=0.0,
         metavar='SECONDS',
         help='for its claims to end and its agent to fall silent (0: not at all)',
@@ -284,7 +284,7 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
         choices=tuple(manage_hosts.INVENTORIES_BY),
         help='who says from now on what it has (without: who does is shown)',
     )
-    by_digest = add(hosts, 'named', manage_hosts.named, json_too=True)
+    by_digest = add(hosts, 'named', manage_hosts.name_digests, json_too=True)
     by_digest.add_argument('salt', metavar='SALT', help='that the audit has shown')
     by_digest.add_argument(
         'digests', metavar='DIGEST', nargs='+', help='of a host, as it has shown'
@@ -312,24 +312,14 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     )
     parser_made.add_argument(
         '--batch',
-        type=whole(GUESTS_MAX),
-        default=manage_hosts.BATCH,
+        type=parsing.whole_number(1, GUESTS_MAX),
+        default=manage_hosts.ADOPTION_BATCH,
         metavar='N',
-        help=f'guests in one transaction, about ({manage_hosts.BATCH})',
+        help=f'guests in one transaction, about ({manage_hosts.ADOPTION_BATCH})',
     )
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= _WAIT_MAX:  # nan neither
-        raise argparse.ArgumentTypeError(f'expected 0 to {_WAIT_MAX} seconds, got {text!r}')
-    return number
-
-
-def _help() -> str:
+def _help_text() -> str:
     """Return the help: the commands, and the few options before them that one needs.
 
     Options of logging and their kin are many, and the same in every program.
@@ -344,7 +334,7 @@ def _help() -> str:
         '--config-file',
         metavar='PATH',
         help='a file of the configuration; may be given several times (environment: '
-        f'{files.VARIABLE}, with ":" between the paths; default: those in /etc/gantt)',
+        f'{files.CONFIG_FILE_VARIABLE}, with ":" between the paths; default: those in /etc/gantt)',
     )
     parser.add_argument('--debug', action='store_true', help='log what happens in detail')
     parser.add_argument('--version', action='store_true', help='show the version')
@@ -353,31 +343,31 @@ def _help() -> str:
 
 
 def run(argv: list[str]) -> int:
-    """Parse, do it, turn errors into one line and an exit code."""
-    before = files.before_command(argv)
+    """Parse the command line, run the command, turn errors into one line and an exit code."""
+    before = files.options_before_command(argv)
     if {'-h', '--help'} & set(before):
-        print(_help(), end='')
+        print(_help_text(), end='')
         return 0
     argv = ['--help' if word == '--help-options' else word for word in argv]
     command = cfg.SubCommandOpt('command', title='commands', handler=add_commands)
     try:
-        conf = wiring.parse(argv, 'gantt-manage', [command])
+        conf = wiring.parse(argv, 'gantt-manage', [command], prints=True)
     except SystemExit as e:
-        return USAGE if e.code else 0
+        return USAGE_EXIT_CODE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-manage: {files.message(e)}', file=sys.stderr)
+        print(f'gantt-manage: {files.error_message(e)}', file=sys.stderr)
         return 1
     if conf.command.name is None:
         print('gantt-manage: which command? "gantt-manage --help" lists them', file=sys.stderr)
-        return USAGE
+        return USAGE_EXIT_CODE
     # Somebody waits for it: oslo.db would wait for the server by its own options.
     conf.set_override('max_retries', 0, 'database')
     try:
-        with audit_trail.recorded(conf, conf.command.run, argv) as code:
+        with audit_trail.recording(conf, argv) as code:
             code.append(conf.command.run(conf))
             return code[0]
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-manage: {files.message(e)}', file=sys.stderr)
+        print(f'gantt-manage: {files.error_message(e)}', file=sys.stderr)
     except Exception as e:
         LOG.exception('gantt-manage failed unexpectedly')
         where = conf.log_file or conf.log_dir or 'standard error'

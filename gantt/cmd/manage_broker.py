@@ -21,29 +21,28 @@ from typing import Any
 
 import msgspec
 
-from gantt import exceptions
+from gantt import exceptions, stores
 from gantt.cmd import manage_hosts
 from gantt.core.resources.host import HostKind
-from gantt.db import stores
 from gantt.rpc.amqp import permissions, transport
 from gantt.rpc.amqp.permissions import Grant, User
 
 #: For rabbitmqctl: it starts a virtual machine, and a broker with thousands of users is slow.
-CTL_SECONDS = 300
-HASHING = 'rabbit_password_hashing_sha256'
+RABBITMQCTL_SECONDS = 300
+HASHING_ALGORITHM = 'rabbit_password_hashing_sha256'
 _SALT_BYTES = 4
-_URL = 'transport_url = '
+_URL_LINE_PREFIX = 'transport_url = '
 
 
 def add_commands(add: Any, group: Any) -> None:
-    """Add the command ``broker users``."""
+    """Add the command ``gantt-manage broker users``."""
     parser = add(group('broker', 'The message broker.'), 'users', users, json_too=True, writes=True)
     parser.add_argument(
         '--role',
         action='append',
-        choices=list(permissions.ROLES),
+        choices=list(permissions.PROGRAMS_BY_ROLE),
         default=None,
-        help=f'once for each ({", ".join(permissions.USUAL)}; none where hosts are named)',
+        help=f'once for each ({", ".join(permissions.DEFAULT_ROLES)}; none where hosts are named)',
     )
     parser.add_argument(
         '--host',
@@ -92,12 +91,12 @@ def users(conf: Any) -> int:
         )
     site = BrokerSite(conf, command)
     if command.apply:
-        return _apply(site, command)
+        return _apply_definitions(site, command)
     if command.format == 'json':
         print(json.dumps(definitions(site, {}), indent=2))
         return 0
     for user in site.users:
-        print(*_commands(site, user, command.rabbitmqctl), sep='\n')
+        print(*_ctl_commands(site, user, command.rabbitmqctl), sep='\n')
     print(f'# {len(site.users)} users; nothing was changed: --apply makes them')
     return 0
 
@@ -106,7 +105,7 @@ class BrokerSite:
     """The broker, users and virtual hosts of the configuration and the command line.
 
     :ivar nova_elsewhere: Nova's topic is on another broker, which rabbitmqctl here does not reach
-    :ivar vhosts: of this broker
+    :ivar vhosts: virtual hosts of the broker at ``transport_url``
     """
 
     def __init__(self, conf: Any, command: Any) -> None:
@@ -116,16 +115,20 @@ class BrokerSite:
             own_url = carrier.url
         finally:
             carrier.cleanup()
-        hosts = _hosts(conf, command)
-        roles = command.role or ([] if hosts else list(permissions.USUAL))
+        hosts = _compute_hosts(conf, command)
+        roles = command.role or ([] if hosts else list(permissions.DEFAULT_ROLES))
         self.nova_url, nova = '', None
         if conf.rpc.nova_enabled or 'shadow' in roles:
             self.nova_url = conf.rpc.nova_transport_url or ''
             nova = own_url.virtual_host or '/'
         if self.nova_url:
             nova = urllib.parse.unquote(urllib.parse.urlsplit(self.nova_url).path[1:]) or '/'
-        self.nova_elsewhere = bool(self.nova_url) and _places(self.nova_url) != _places(self.url)
-        names = permissions.names_from(conf.rpc, command.prefix, own_url.virtual_host or '/', nova)
+        self.nova_elsewhere = bool(self.nova_url) and _node_addresses(
+            self.nova_url
+        ) != _node_addresses(self.url)
+        names = permissions.broker_names(
+            conf.rpc, command.prefix, own_url.virtual_host or '/', nova
+        )
         self.users = permissions.users(names, roles, hosts)
         self.vhosts = [names.vhost]
 
@@ -138,15 +141,15 @@ class BrokerSite:
         lines = [
             f'# {user.about}: made by gantt-manage broker users',
             '[DEFAULT]',
-            f'{_URL}{_as_user(self.url, user.name, password)}',
+            f'{_URL_LINE_PREFIX}{_url_as_user(self.url, user.name, password)}',
         ]
         if user.nova is not None and self.nova_url and not self.nova_elsewhere:
-            url = _as_user(self.nova_url, user.name, password)
+            url = _url_as_user(self.nova_url, user.name, password)
             lines += ['[rpc]', f'nova_transport_url = {url}']
         return '\n'.join(lines) + '\n'
 
 
-def _hosts(conf: Any, command: Any) -> list[str]:
+def _compute_hosts(conf: Any, command: Any) -> list[str]:
     for name in command.compute_hosts:
         if not manage_hosts.HOST_NAME.fullmatch(name):
             raise exceptions.Misconfigured(
@@ -161,19 +164,19 @@ def _hosts(conf: Any, command: Any) -> list[str]:
     return [*command.compute_hosts, *registered]
 
 
-def _commands(site: BrokerSite, user: User, ctl: str) -> Iterator[str]:
+def _ctl_commands(site: BrokerSite, user: User, ctl: str) -> Iterator[str]:
     yield f'# {user.about}; its password is asked for, or read from standard input'
     yield f'{ctl} add_user {user.name}'
     for grant in site.grants(user):
-        yield from _granting(user, grant, ctl)
+        yield from _grant_commands(user, grant, ctl)
     if site.nova_elsewhere and user.nova is not None:
         yield f'# the same user on the broker of Nova, {transport.masked(site.nova_url)}'
         yield f'#   {ctl} add_user {user.name}'
-        yield from (f'#   {line}' for line in _granting(user, user.nova, ctl))
+        yield from (f'#   {line}' for line in _grant_commands(user, user.nova, ctl))
     yield ''
 
 
-def _granting(user: User, grant: Grant, ctl: str) -> Iterator[str]:
+def _grant_commands(user: User, grant: Grant, ctl: str) -> Iterator[str]:
     where = f'-p {shlex.quote(grant.vhost)} {user.name}'
     words = (_quoted(word) for word in (grant.configure, grant.write, grant.read))
     yield f'{ctl} set_permissions {where} {" ".join(words)}'
@@ -190,7 +193,7 @@ def _quoted(text: str) -> str:
 def definitions(site: BrokerSite, hashes: dict[str, str]) -> dict[str, Any]:
     """Return the input of ``rabbitmqctl import_definitions``; existing users not named stay.
 
-    :param hashes: of passwords, by user
+    :param hashes: user -> hash of its password
     """
     user_grants = [(user, grant) for user in site.users for grant in site.grants(user)]
     return {
@@ -198,7 +201,7 @@ def definitions(site: BrokerSite, hashes: dict[str, str]) -> dict[str, Any]:
         'users': [
             {'name': user.name, 'tags': ''}
             | (
-                {'password_hash': hashes[user.name], 'hashing_algorithm': HASHING}
+                {'password_hash': hashes[user.name], 'hashing_algorithm': HASHING_ALGORITHM}
                 if user.name in hashes
                 else {}
             )
@@ -217,18 +220,18 @@ def definitions(site: BrokerSite, hashes: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _apply(site: BrokerSite, command: Any) -> int:
+def _apply_definitions(site: BrokerSite, command: Any) -> int:
     folder, hashes = pathlib.Path(command.files), {}
     for user in site.users:
         path = folder / f'{user.about}.conf'
         password = None if command.new_passwords else _stored_password(path, user)
         if password is None:
             password = secrets.token_urlsafe(32)
-        _write(path, site.text(user, password))
-        hashes[user.name] = hashed(password, os.urandom(_SALT_BYTES))
+        _write_file(path, site.text(user, password))
+        hashes[user.name] = hash_password(password, os.urandom(_SALT_BYTES))
         print(f'{user.name}: {path}')
     document = definitions(site, hashes)
-    _import(shlex.split(command.rabbitmqctl), json.dumps(document))
+    _import_definitions(shlex.split(command.rabbitmqctl), json.dumps(document))
     print(f'{len(site.users)} users have their permissions')
     for user in site.users:
         if site.nova_elsewhere and user.nova is not None:
@@ -249,17 +252,21 @@ def _stored_password(path: pathlib.Path, user: User) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeError) as e:
-        raise _unusable(path, str(e)) from None
+        raise _unusable_file_error(path, str(e)) from None
     for line in lines:
-        url = urllib.parse.urlsplit(line.removeprefix(_URL)) if line.startswith(_URL) else None
+        url = (
+            urllib.parse.urlsplit(line.removeprefix(_URL_LINE_PREFIX))
+            if line.startswith(_URL_LINE_PREFIX)
+            else None
+        )
         # Of several nodes each has the same.
         name, _, password = (url.netloc if url else '').partition('@')[0].partition(':')
         if name == user.name and password:
             return urllib.parse.unquote(password)
-    raise _unusable(path, f'it has no url of user {user.name}')
+    raise _unusable_file_error(path, f'it has no url of user {user.name}')
 
 
-def _write(path: pathlib.Path, text: str) -> None:
+def _write_file(path: pathlib.Path, text: str) -> None:
     """Write the file whole or not at all, unreadable but for owner and group of the directory."""
     new = path.with_name(path.name + '.new')
     try:
@@ -271,34 +278,34 @@ def _write(path: pathlib.Path, text: str) -> None:
             file.write(text)
         new.replace(path)
     except OSError as e:
-        raise _unusable(path, e.strerror or str(e)) from None
+        raise _unusable_file_error(path, e.strerror or str(e)) from None
 
 
-def _unusable(path: pathlib.Path, problem: str) -> exceptions.Misconfigured:
+def _unusable_file_error(path: pathlib.Path, problem: str) -> exceptions.Misconfigured:
     return exceptions.Misconfigured(
         option='--files', problem=f'{path}: {problem}', fix='Name a directory for these files'
     )
 
 
-def hashed(password: str, salt: bytes) -> str:
+def hash_password(password: str, salt: bytes) -> str:
     """Return a password as the broker keeps it: salted SHA-256."""
     digest = hashlib.sha256(salt + password.encode()).digest()
     return base64.b64encode(salt + digest).decode()
 
 
-def _import(ctl: list[str], text: str) -> None:
+def _import_definitions(ctl: list[str], text: str) -> None:
     try:
         done = subprocess.run(  # nosec B603 # no shell, the operator's console of the broker
             [*ctl, '-q', 'import_definitions'],
             input=text,
             capture_output=True,
             text=True,
-            timeout=CTL_SECONDS,
+            timeout=RABBITMQCTL_SECONDS,
             check=False,
         )
         problem = '' if done.returncode == 0 else _first_line(done.stderr, done.stdout)
     except subprocess.TimeoutExpired:
-        problem = f'it has not ended within {CTL_SECONDS} s'
+        problem = f'it has not ended within {RABBITMQCTL_SECONDS} s'
     except (OSError, ValueError) as e:
         problem = str(e)
     if problem:
@@ -314,14 +321,14 @@ def _first_line(*texts: str) -> str:
     return next((line for line in lines if line), 'it failed without a message')
 
 
-def _places(url: str) -> set[str]:
+def _node_addresses(url: str) -> set[str]:
     """Return the addresses of the nodes of a broker."""
     hosts = urllib.parse.urlsplit(url).netloc.split(',')
     places = (host.rpartition('@')[2] or 'localhost' for host in hosts)
     return {place if ':' in place else f'{place}:5672' for place in places}
 
 
-def _as_user(url: str, user: str, password: str) -> str:
+def _url_as_user(url: str, user: str, password: str) -> str:
     """Return a url of the broker with other credentials for each of its nodes."""
     parts = urllib.parse.urlsplit(url)
     places = (host.rpartition('@')[2] or 'localhost' for host in parts.netloc.split(','))

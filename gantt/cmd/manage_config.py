@@ -8,8 +8,8 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.cmd import console
-from gantt.cmd.checks import CheckStage, Needs
-from gantt.cmd.checks.results import NOT_LOOKED_INTO, Finding, Severity, error
+from gantt.cmd.checks import CheckResource, CheckStage
+from gantt.cmd.checks.results import NOT_CHECKED_TEXT, Finding, Severity, error
 from gantt.cmd.checks.table import of_stage
 
 _WIDTH = 88
@@ -63,14 +63,14 @@ def diagnose(conf: Any, probe: bool | None = None) -> list[Finding]:
 
 def _findings(conf: Any, probe: bool | None) -> Iterator[Finding]:
     for site_check in of_stage(CheckStage.DOCTOR):
-        if probe is False and site_check.needs is not Needs.CONFIGURATION:
+        if probe is False and site_check.needs is not CheckResource.CONFIGURATION:
             continue
         try:
             for result in site_check.run(conf):
                 if not isinstance(result, Finding):
                     continue
-                if probe and result.severity is Severity.NOTE and result.value == NOT_LOOKED_INTO:
-                    result = error(result.option, NOT_LOOKED_INTO, result.why, 'Start it')
+                if probe and result.severity is Severity.NOTE and result.value == NOT_CHECKED_TEXT:
+                    result = error(result.option, NOT_CHECKED_TEXT, result.why, 'Start it')
                 yield result
         except exceptions.Misconfigured as e:
             yield _of_error(conf, e)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gantt import exceptions
+from gantt import exceptions, stores
 from gantt.cmd import console, wiring
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.claims.adoption import (
@@ -22,32 +22,31 @@ from gantt.core.claims.adoption import (
 from gantt.core.claims.claim import Claim
 from gantt.core.messages import base, quoting
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import API, HostRow
-from gantt.core.zones import host_digests
-from gantt.db import stores
-from gantt.scheduler.ports import Stores
+from gantt.core.resources.host import INVENTORIES_BY_API, HostRow
+from gantt.stores import AllStores
+from gantt.zones.model import host_digests
 
-REASON = 'decommissioned'
+DECOMMISSION_REASON = 'decommissioned'
 POLL_SECONDS = 2.0
 #: Of a file of guests.
 LINES_MAX = 1_000_000
 LINE_BYTES_MAX = 65_536
-BATCH = 200
+ADOPTION_BATCH = 200
 #: Of one host, counted when it is taken away.
-LIVE_MAX = 1000
+LIVE_CLAIMS_MAX = 1000
 #: What the APIs of OpenStack take for the name of a service host.
 HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{base.NAME_MAX}}}')
 
 #: The sources of what a host has, and as it is kept.
-INVENTORIES_BY = {'reports': None, 'api': API}
-_SAYS = {
+INVENTORIES_BY = {'reports': None, 'api': INVENTORIES_BY_API}
+_INVENTORIES_BY_TEXTS = {
     'reports': 'its reports say what it has',
     'api': 'requests to the Placement interface say what it has, and its reports do not',
 }
 
 #: The outcomes that are trouble: each of these guests is shown.
-TROUBLE = (AdoptionStatus.OVER_FULL, AdoptionStatus.ELSEWHERE, AdoptionStatus.UNKNOWN_HOST)
-WORDS = {
+PROBLEM_STATUSES = (AdoptionStatus.OVER_FULL, AdoptionStatus.ELSEWHERE, AdoptionStatus.UNKNOWN_HOST)
+STATUS_TEXTS = {
     AdoptionStatus.ADOPTED: 'adopted',
     AdoptionStatus.OVER_FULL: 'adopted beyond capacity',
     AdoptionStatus.KNOWN: 'known already',
@@ -66,9 +65,9 @@ def rename(conf: Any) -> int:
             f'"-", "." or "_", as hosts have, got {new!r}',
         )
     connected = stores.connect(conf)
-    row = _host(connected, old)
+    row = _load_host(connected, old)
     if not conf.command.now:
-        _must_be_silent(conf, connected, row)
+        _check_silent(conf, connected, row)
     after = connected.hosts.rename_host(old, new).row
     assert after is not None
     print(
@@ -82,10 +81,10 @@ def decommission(conf: Any) -> int:
     """Take a host away: nothing new lands there; when nothing is left on it, it is forgotten."""
     name, until = conf.command.name_of_host, time.monotonic() + conf.command.wait
     connected = stores.connect(conf)
-    row = _host(connected, name)
+    row = _load_host(connected, name)
     if row.disabled is None:
-        connected.hosts.disable_host(name, REASON, 'gantt-manage')
-    while problem := _keeps(conf, connected, name):
+        connected.hosts.disable_host(name, DECOMMISSION_REASON, 'gantt-manage')
+    while problem := _forget_if_unused(conf, connected, name):
         if time.monotonic() >= until:
             print(f'gantt-manage: {problem}; {name} stays disabled', file=sys.stderr)
             return 1
@@ -98,20 +97,20 @@ def adopt(conf: Any) -> int:
     """Make claims for guests that run already: a line of JSON each, - for standard input.
 
     Nothing is done where a line is wrong. A guest with a claim is left as it is, so that the
-    same file may be told again; 1 where a guest is not adopted, or does not fit.
+    command may be repeated with the same file; 1 where a guest is not adopted, or does not fit.
     """
     connected = stores.connect(conf)
-    guests = _read(conf.command.file, connected.vocabulary.declared_classes())
+    guests = _read_guests(conf.command.file, connected.vocabulary.declared_classes())
     outcomes: list[GuestOutcome] = []
     for batch in batches(guests, conf.command.batch):
         outcomes += connected.claims.adopt_guests(batch, dry_run=conf.command.dry_run)
     counts = collections.Counter(outcome.outcome for outcome in outcomes)
-    trouble = [outcome for outcome in outcomes if outcome.outcome in TROUBLE]
+    trouble = [outcome for outcome in outcomes if outcome.outcome in PROBLEM_STATUSES]
     numbers = {str(status): counts[status] for status in AdoptionStatus}
     lines = ['nothing is written:'] if conf.command.dry_run else []
-    lines.append(', '.join(f'{counts[status]} {WORDS[status]}' for status in AdoptionStatus))
+    lines.append(', '.join(f'{counts[status]} {STATUS_TEXTS[status]}' for status in AdoptionStatus))
     lines += [
-        f'{WORDS[adoption.outcome]}: {adoption.consumer} on {adoption.host}: {adoption.note}'
+        f'{STATUS_TEXTS[adoption.outcome]}: {adoption.consumer} on {adoption.host}: {adoption.note}'
         for adoption in trouble
     ]
     body = {'dry_run': conf.command.dry_run, 'counts': numbers, 'trouble': trouble}
@@ -122,7 +121,8 @@ def adopt(conf: Any) -> int:
 def batches(guests: list[GuestToAdopt], least: int) -> Iterator[list[GuestToAdopt]]:
     """Yield whole hosts together, so that the last guest of one is judged after the first.
 
-    :param least: guests of a batch, unless it is the last; a host more may come with it
+    :param least: least number of guests of a batch, but the last; a batch may be longer by one
+        host's guests
     :raises InvalidMessage: a host has more guests than one transaction takes
     """
     ordered = sorted(guests, key=lambda guest: guest.host)
@@ -133,7 +133,7 @@ def batches(guests: list[GuestToAdopt], least: int) -> Iterator[list[GuestToAdop
             raise exceptions.invalid(
                 'host',
                 f'{host!r} has {len(guests_of_host)} guests; expected {GUESTS_MAX} '
-                'at most: tell of them in several files',
+                'at most: list them in several files',
             )
         batch += guests_of_host
         if len(batch) >= least:
@@ -143,19 +143,19 @@ def batches(guests: list[GuestToAdopt], least: int) -> Iterator[list[GuestToAdop
         yield batch
 
 
-def _read(path: str, declared: frozenset[str]) -> list[GuestToAdopt]:
+def _read_guests(path: str, declared: frozenset[str]) -> list[GuestToAdopt]:
     if path == '-':
-        return _guests(sys.stdin.buffer, declared)
+        return _decode_guests(sys.stdin.buffer, declared)
     try:
         with open(path, 'rb') as file:
-            return _guests(file, declared)
+            return _decode_guests(file, declared)
     except OSError as e:
         raise exceptions.Misconfigured(
             option='FILE', problem=f'{path}: {e.strerror}', fix='Name a file of guests'
         ) from None
 
 
-def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdopt]:
+def _decode_guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdopt]:
     """Return the guests.  :raises InvalidMessage: names the line, the field and the expectation"""
     guests = []
     line_of: dict[str, int] = {}
@@ -187,13 +187,13 @@ def inventories(conf: Any) -> int:
     name, source = conf.command.name_of_host, conf.command.by
     connected = stores.connect(conf)
     if source is None:
-        row = _host(connected, name)
+        row = _load_host(connected, name)
     else:
         after = connected.hosts.set_inventories_by(name, INVENTORIES_BY[source], 'gantt-manage').row
         assert after is not None
         row = after
     now = 'reports' if row.reports_inventories else 'api'
-    lines = [f'{name}: {_SAYS[now]}']
+    lines = [f'{name}: {_INVENTORIES_BY_TEXTS[now]}']
     if source == 'reports':
         lines.append('what it has stays as it is until its next full report')
     console.show(conf, {'host': name, 'inventories_by': now}, lines)
@@ -204,7 +204,7 @@ def inventories(conf: Any) -> int:
 def key_show(conf: Any) -> int:
     """The key that the messages of a host are signed with."""
     name = conf.command.name_of_host
-    key = _host(stores.connect(conf), name).key
+    key = _load_host(stores.connect(conf), name).key
     key_facts: dict[str, Any] = {
         'host': name,
         'fingerprint': host_keys.fingerprint(key.public) if key and key.public else None,
@@ -253,7 +253,7 @@ def key_revoke(conf: Any) -> int:
     return 0
 
 
-def _host(connected: Stores, name: str) -> HostRow:
+def _load_host(connected: AllStores, name: str) -> HostRow:
     """Return the host.  :raises NotFound:"""
     for change in connected.feed.load_everything().hosts:
         if change.row is not None and change.row.name == name:
@@ -261,7 +261,7 @@ def _host(connected: Stores, name: str) -> HostRow:
     raise exceptions.NotFound(kind='host', name=name)
 
 
-def _must_be_silent(conf: Any, connected: Stores, row: HostRow) -> None:
+def _check_silent(conf: Any, connected: AllStores, row: HostRow) -> None:
     """Check that the host is silent.  :raises Refused: the host has reported lately"""
     silent = connected.database.ping() - row.reported_at
     down_after = wiring.down_time(pipeline_from_conf(conf))
@@ -273,19 +273,19 @@ def _must_be_silent(conf: Any, connected: Stores, row: HostRow) -> None:
         )
 
 
-def _keeps(conf: Any, connected: Stores, name: str) -> str | None:
+def _forget_if_unused(conf: Any, connected: AllStores, name: str) -> str | None:
     """Forget the host; why it cannot be yet, None where it is done."""
-    live = _live(connected, name)
+    live = _live_claims(connected, name)
     if live:
         count = (
-            f'{LIVE_MAX} live claims or more'
-            if len(live) >= LIVE_MAX
+            f'{LIVE_CLAIMS_MAX} live claims or more'
+            if len(live) >= LIVE_CLAIMS_MAX
             else ('1 live claim' if len(live) == 1 else f'{len(live)} live claims')
         )
         return f'{name} has {count}; "gantt claim list --host {name}" lists them'
     try:
         if not conf.command.now:
-            _must_be_silent(conf, connected, _host(connected, name))
+            _check_silent(conf, connected, _load_host(connected, name))
         connected.hosts.decommission_host(name)
     except exceptions.NotFound:
         return None  # somebody else did it meanwhile
@@ -294,20 +294,20 @@ def _keeps(conf: Any, connected: Stores, name: str) -> str | None:
     return None
 
 
-def _live(connected: Stores, name: str) -> list[Claim]:
+def _live_claims(connected: AllStores, name: str) -> list[Claim]:
     live_claims: list[Claim] = []
     for state in ('reserved', 'confirmed'):
         live_claims += connected.claims.list_claims(
-            host=name, state=state, limit=LIVE_MAX - len(live_claims)
+            host=name, state=state, limit=LIVE_CLAIMS_MAX - len(live_claims)
         )
     return live_claims
 
 
-def named(conf: Any) -> int:
+def name_digests(conf: Any) -> int:
     """Name hosts of this zone by the digests that an audit above has shown; 1: none is."""
-    salt, digests = _bytes(conf.command.salt, 'SALT', host_digests.SALT_BYTES), set()
+    salt, digests = _bytes_of_hex(conf.command.salt, 'SALT', host_digests.SALT_BYTES), set()
     for text in conf.command.digests:
-        digests.add(_bytes(text, 'DIGEST', host_digests.DIGEST_BYTES))
+        digests.add(_bytes_of_hex(text, 'DIGEST', host_digests.DIGEST_BYTES))
     connected = stores.connect(conf)
     zone_uuid = connected.zones.zone_identity().uuid
     name_of = {
@@ -321,12 +321,12 @@ def named(conf: Any) -> int:
     return 0 if name_of else 1
 
 
-def _bytes(text: str, name: str, count: int) -> bytes:
+def _bytes_of_hex(text: str, name: str, count: int) -> bytes:
     try:
         value = bytes.fromhex(text)
     except ValueError:
         value = b''
     if len(value) != count:
-        quoted = quoting.short(text)
+        quoted = quoting.quoted(text)
         raise exceptions.invalid(name, f'expected {count * 2} hexadecimal digits, got {quoted}')
     return value

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-manage placement``: everything from a server that speaks Placement, or to it."""
 
-import argparse
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gantt import exceptions
-from gantt.cli import login
+from gantt import exceptions, stores
+from gantt.cli import endpoint, parsing
 from gantt.cli.endpoint import NO_AUTH_TOKEN, Failure
 from gantt.cmd import console
-from gantt.db import stores
-from gantt.scheduler.ports import Stores
-from gantt.transfer import copying, differences
-from gantt.transfer.own import OwnSide
-from gantt.transfer.server import PlacementServer
-from gantt.transfer.side import PlacementSide
+from gantt.placement_api.transfer import copying, differences
+from gantt.placement_api.transfer.own import OwnSide
+from gantt.placement_api.transfer.server import PlacementServer
+from gantt.placement_api.transfer.side import PlacementSide
+from gantt.stores import AllStores
 
-_TIMEOUT_MAX = 3600.0
+_TIMEOUT_SECONDS_MAX = 3600.0
 
 
 def add_commands(add: Any, group: Any) -> None:
@@ -49,7 +47,7 @@ def add_commands(add: Any, group: Any) -> None:
         )
         parser.add_argument(
             '--timeout',
-            type=_seconds,
+            type=parsing.number(0, _TIMEOUT_SECONDS_MAX, exclusive=True),
             default=60.0,
             metavar='SECONDS',
             help='how long one request may take (60)',
@@ -62,20 +60,8 @@ def add_commands(add: Any, group: Any) -> None:
             )
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= _TIMEOUT_MAX:  # nan neither
-        raise argparse.ArgumentTypeError(
-            f'expected above 0 to {_TIMEOUT_MAX:g} seconds, got {text!r}'
-        )
-    return number
-
-
 @contextlib.contextmanager
-def _sides(conf: Any) -> Iterator[tuple[Stores, PlacementServer]]:
+def _open_sides(conf: Any) -> Iterator[tuple[AllStores, PlacementServer]]:
     """Open Gantt and the server."""
     connected = stores.connect(conf)
     try:
@@ -93,34 +79,34 @@ def server_of(command: Any) -> PlacementServer:
 
     :raises Misconfigured: the credentials cannot be used
     """
-    is_cloud = command.os_cloud or any(os.environ.get(name) for name in login.VARIABLES)
+    is_cloud = command.os_cloud or any(os.environ.get(name) for name in endpoint.LOGIN_VARIABLES)
     if command.token or not is_cloud:
         token = command.token or NO_AUTH_TOKEN
         return PlacementServer(command.url, lambda: token, timeout=command.timeout)
     try:
-        session = login.Login(command.os_cloud)
+        session = endpoint.Login(command.os_cloud)
         return PlacementServer(
             command.url,
-            _worded(session.token),
-            _worded(session.token),
+            _token_text(session.token),
+            _token_text(session.token),
             command.timeout,
             session.verify,
         )
     except Failure as e:
-        raise _unusable(e) from None
+        raise _unusable_server_error(e) from None
 
 
-def _worded(token: Callable[[], str]) -> Callable[[], str]:
+def _token_text(token: Callable[[], str]) -> Callable[[], str]:
     def call() -> str:
         try:
             return token()
         except Failure as e:
-            raise _unusable(e) from None
+            raise _unusable_server_error(e) from None
 
     return call
 
 
-def _unusable(error: Failure) -> exceptions.Misconfigured:
+def _unusable_server_error(error: Failure) -> exceptions.Misconfigured:
     return exceptions.Misconfigured(
         option='--os-cloud, OS_CLOUD or OS_AUTH_URL and its kin',
         problem=error.message,
@@ -128,7 +114,7 @@ def _unusable(error: Failure) -> exceptions.Misconfigured:
     )
 
 
-def _progress(line: str) -> None:
+def _print_progress(line: str) -> None:
     console.print_lines(line, file=sys.stderr)
     sys.stderr.flush()
 
@@ -139,8 +125,8 @@ def copy_in(conf: Any) -> int:
     Only what differs is written. Hosts that report for themselves, and claims of schedulers and
     hosts, stay as they are. 1 where something could not be taken over, which is named.
     """
-    with _sides(conf) as (connected, server):
-        return _copied(conf, server, OwnSide(connected))
+    with _open_sides(conf) as (connected, server):
+        return _copy(conf, server, OwnSide(connected))
 
 
 def copy_out(conf: Any) -> int:
@@ -148,12 +134,12 @@ def copy_out(conf: Any) -> int:
 
     Only what differs is written. 1 where something was refused, which is named.
     """
-    with _sides(conf) as (connected, server):
-        return _copied(conf, OwnSide(connected), server)
+    with _open_sides(conf) as (connected, server):
+        return _copy(conf, OwnSide(connected), server)
 
 
-def _copied(conf: Any, source: PlacementSide, target: PlacementSide) -> int:
-    report = copying.copy(source, target, _progress, conf.command.delete)
+def _copy(conf: Any, source: PlacementSide, target: PlacementSide) -> int:
+    report = copying.copy(source, target, _print_progress, conf.command.delete)
     counts = ', '.join(f'{count} {kind}' for kind, count in report.written.items())
     lines = [f'from {source.name} to {target.name}: {counts} written']
     lines += [f'stays as it is here: {line}' for line in report.reported]
@@ -165,9 +151,9 @@ def _copied(conf: Any, source: PlacementSide, target: PlacementSide) -> int:
 
 def compare(conf: Any) -> int:
     """Name each difference between Gantt and a server; 0 only without any."""
-    with _sides(conf) as (connected, server):
+    with _open_sides(conf) as (connected, server):
         gantt = OwnSide(connected)
-        differing, state, _ = differences.compare(gantt, server, _progress)
+        differing, state, _ = differences.compare(gantt, server, _print_progress)
         lines = [difference.line(gantt.name, server.name) for difference in differing]
         compared = (
             f'{len(state.outlines)} providers, {len(state.consumers)} consumers in {gantt.name}'

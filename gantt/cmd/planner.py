@@ -13,20 +13,18 @@ import logging
 import sys
 from typing import Any
 
-from oslo_config import cfg
-
-from gantt import exceptions
+from gantt import stores
 from gantt.cmd import checks, planning, wiring
-from gantt.cmd.health import Knock, problem_of_broker, report
+from gantt.cmd.health import BackgroundProbe, problem_of_broker, report
 from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
+from gantt.cmd.rpc_service import rpc_service
 from gantt.cmd.scheduler import GRACE_SECONDS
-from gantt.conf import files
 from gantt.core.messages.prepared import prepare_types
-from gantt.db import stores
+from gantt.groups.service.planner import GroupPlanner
+from gantt.rpc.amqp.envelope import release_free_memory
 from gantt.rpc.service import RpcService
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.ports import DatabaseStatus
+from gantt.scheduler.ports.stores import DatabaseStatus
 from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
@@ -43,14 +41,14 @@ def main(argv: list[str] | None = None) -> int:
 def _serve(conf: Any) -> int:
     checks.at_start(conf)
     guru.listen(conf, 'gantt-planner')
-    signals = ProcessSignals().by_signals()
+    signals = ProcessSignals().handle_signals()
     wiring.keep_memory_small()
     metrics = MetricRegistry()
-    connected = wiring.once_it_answers(conf, lambda: stores.connect(conf), signals.is_stopping)
-    wiring.once_it_answers(conf, connected.database.check_rights, signals.is_stopping)
+    connected = wiring.wait_for_database(conf, lambda: stores.connect(conf), signals.is_stopping)
+    wiring.wait_for_database(conf, connected.database.check_rights, signals.is_stopping)
     parts = planning.Planning(conf, connected, metrics)
     planner = parts.planner
-    rpc = RpcService(
+    rpc = rpc_service(
         conf,
         None,
         planner=planner,
@@ -69,12 +67,12 @@ def _serve(conf: Any) -> int:
         lambda: planner.pipeline.described(),
     )
     prepare_types()
-    wiring.once_it_answers(conf, planner.cache.fetch, signals.is_stopping)
+    wiring.wait_for_database(conf, planner.cache.fetch, signals.is_stopping)
     parts.start()
-    planning.give_way(conf)
+    planning.lower_priority(conf)
     if rpc.start(signals.is_stopping):
         presence.start()
-        _until_stop(conf, signals, planner, rpc, health, presence)
+        _serve_until_stop(conf, signals, planner, rpc, health, presence)
         presence.stop()
     health.is_stopping = True
     LOG.info('gantt-planner is stopping: health=%s', planner.health())
@@ -85,7 +83,7 @@ def _serve(conf: Any) -> int:
     return 0 if answered and finished and not signals.problem else 1
 
 
-def _until_stop(
+def _serve_until_stop(
     conf: Any,
     signals: ProcessSignals,
     planner: GroupPlanner,
@@ -93,42 +91,35 @@ def _until_stop(
     health: 'PlannerHealth',
     presence: Presence,
 ) -> None:
-    guru.print_report({'Gantt planner': lambda: _state(conf, planner, rpc)})
+    guru.print_report({'Gantt planner': lambda: _state_facts(conf, planner, rpc)})
     LOG.info(
         'gantt-planner is starting: version=%s worker=%s', version_string(), planner.settings.worker
     )
-    wiring.say_pipeline(planner.pipeline)
-    LOG.info('Servers are in use: broker=%s database=%s', rpc.address, wiring.database_shown(conf))
+    wiring.log_pipeline(planner.pipeline)
+    LOG.info(
+        'Process uses these servers: broker=%s database=%s',
+        rpc.address,
+        wiring.database_url_text(conf),
+    )
     LOG.info('gantt-planner is ready: hosts=%d', len(planner.cache.table()))
-    wiring.collect_seldom()
-    for _ in signals.until_stop(wiring.release_free_memory):
-        health.refused = _reload(conf, planner)
+    wiring.collect_garbage_rarely()
+    for _ in signals.requests_until_stop(release_free_memory):
+        health.refused = wiring.reload(
+            conf,
+            lambda settings, pipeline: planner.reconfigure(
+                settings, planning.planner_options(conf), pipeline
+            ),
+        )
         presence.configured(health.refused)
 
 
-def _reload(conf: Any, planner: GroupPlanner) -> str:
-    """Read the configuration files again; why they were not taken over, else nothing."""
-    try:
-        pipeline, settings = wiring.read_again(conf)
-    except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error(
-            'Configuration is refused; the last one stays in force: error=%s', files.message(e)
-        )
-        return files.message(e)
-    changed = planner.reconfigure(settings, planning.bounds(conf), pipeline)
-    checks.at_start(conf)
-    LOG.info('Configuration was read again: changed=%s', ','.join(changed) or 'none')
-    wiring.say_pipeline(pipeline)
-    return ''
-
-
-def _state(conf: Any, planner: GroupPlanner, rpc: RpcService) -> dict[str, Any]:
+def _state_facts(conf: Any, planner: GroupPlanner, rpc: RpcService) -> dict[str, Any]:
     """Return the facts of a report on this process; no server is queried."""
     pipeline = planner.pipeline
     return {
         'worker': planner.settings.worker,
         'broker': rpc.address,
-        'database': wiring.database_shown(conf),
+        'database': wiring.database_url_text(conf),
         'attached topics': rpc.attached(),
         'filters': ', '.join(f.name for f in pipeline.filters),
         'weighers': ', '.join(w.name for w in pipeline.weighers),
@@ -141,13 +132,14 @@ class PlannerHealth:
     """Health of the planner process; the check ends soon, whatever is away.
 
     :param database: its port
-    :ivar refused: why the options that were read again last were not taken over, else empty
+    :ivar refused: why the options were refused when they were read again last; '': they are in
+        force
     """
 
     def __init__(self, planner: GroupPlanner, rpc: RpcService, database: DatabaseStatus) -> None:
         self._planner = planner
         self._rpc = rpc
-        self._database = Knock(database.ping)
+        self._database = BackgroundProbe(database.ping)
         self.is_stopping = False
         self.refused = ''
 

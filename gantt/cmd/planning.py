@@ -6,21 +6,21 @@ import os
 import resource
 from typing import Any
 
-from gantt import solver
 from gantt.cmd import wiring
 from gantt.conf.pipeline import pipeline_from_conf
-from gantt.core.groups.plan_group import NO_SOLVER
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.groups.settings import PlannerSettings
-from gantt.scheduler.ports import Stores
+from gantt.groups import solver
+from gantt.groups.model.plan_group import NO_SOLVER_TEXT
+from gantt.groups.service.planner import GroupPlanner
+from gantt.groups.service.settings import PlannerSettings
+from gantt.groups.solver.process import SolverProcess
 from gantt.scheduler.recorder import StoreRecorder
-from gantt.solver.process import SolverProcess
+from gantt.stores import AllStores
 from gantt.telemetry.metrics import MetricRegistry
 
 LOG = logging.getLogger(__name__)
 
 
-def bounds(conf: Any) -> PlannerSettings:
+def planner_options(conf: Any) -> PlannerSettings:
     """Return the options of [planner] by their names."""
     names = PlannerSettings.__struct_fields__
     return PlannerSettings(
@@ -38,7 +38,7 @@ def solver_of(conf: Any) -> SolverProcess | None:
         LOG.warning(
             'No solver is available; install gantt[solver], or set [planner] solver = false: '
             'reason=%s',
-            NO_SOLVER,
+            NO_SOLVER_TEXT,
         )
         return None
     return SolverProcess(options.solver_memory_mb, options.nice)
@@ -51,14 +51,14 @@ class Planning:
     :raises PluginError: a filter or weigher does not load
     """
 
-    def __init__(self, conf: Any, stores: Stores, metrics: MetricRegistry) -> None:
+    def __init__(self, conf: Any, stores: AllStores, metrics: MetricRegistry) -> None:
         pipeline = pipeline_from_conf(conf)
         settings = wiring.settings(conf, pipeline)
         recorder = StoreRecorder(stores.records, metrics, settings.decision_queue_limit)
         self._solver = solver_of(conf)
         self._seconds = conf.rpc.drain_seconds
         self.planner = GroupPlanner(
-            stores, pipeline, recorder, settings, bounds(conf), solver=self._solver
+            stores, pipeline, recorder, settings, planner_options(conf), solver=self._solver
         )
         metrics.watch('gantt_group_queue_depth', lambda: self.planner.queue.waiting)
 
@@ -69,14 +69,14 @@ class Planning:
             self._solver.start()
 
     def stop(self) -> bool:
-        """Plan what waits, then end; whether that was in time."""
+        """Plan the groups that wait, then stop; return whether that was done in time."""
         done = self.planner.stop(self._seconds)
         if self._solver is not None:
             self._solver.stop()
         return done
 
 
-def give_way(conf: Any) -> None:
+def lower_priority(conf: Any) -> None:
     """Let other processes of the machine go first, and bound the memory of this one.
 
     Of a process that does nothing but plan.

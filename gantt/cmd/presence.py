@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presence of a process: its row in the database, for "gantt service list".
 
-One thread that writes one row every ``NOTE_SECONDS``, and when the configuration was read
+One thread that writes one row every ``HEARTBEAT_SECONDS``, and when the configuration was read
 again.  Nothing waits for it; while the database is away nothing is noted.
 """
 
@@ -18,13 +18,13 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.conf import claims, decisions, filters, scheduler, security
-from gantt.core.records.process import NOTE_SECONDS, ServiceNote
-from gantt.scheduler.ports import Services
+from gantt.core.records.process import HEARTBEAT_SECONDS, ServiceNote
+from gantt.scheduler.ports.records import Services
 from gantt.version import version_string
 
 LOG = logging.getLogger(__name__)
 #: To the end of a process its row is deleted within so long, or stays and grows silent.
-FORGET_SECONDS = 2.0
+STOP_SECONDS = 2.0
 
 
 @dataclasses.dataclass(eq=False)
@@ -32,9 +32,9 @@ class Presence:
     """This process among those of the site.
 
     :ivar kind: scheduler | planner | api
-    :ivar make_name: a fork of the process needs another one
-    :ivar described: of the pipeline in force
-    :ivar alarm: what an operator has to attend to, as it is now
+    :ivar make_name: function that returns a new name: a forked process needs another one
+    :ivar described: returns the pipeline in force: plugins with their options
+    :ivar alarm: returns what an operator has to attend to now; '': nothing
     """
 
     conf: Any
@@ -42,23 +42,24 @@ class Presence:
     kind: str
     make_name: Callable[[], str]
     described: Callable[[], dict[str, Any]]
-    seconds: float = NOTE_SECONDS
+    seconds: float = HEARTBEAT_SECONDS
     alarm: Callable[[], str] = str
 
     def __post_init__(self) -> None:
-        self._configuration, self._problem = '', ''
+        self._configuration = ''
+        self._problem = ''
         self._is_failing = False
         self._begin()
 
     def _begin(self) -> None:
         self.name = self.make_name()
-        self._began = self._configured = time.monotonic()
+        self._started_at = self._configured = time.monotonic()
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name='presence', daemon=True)
 
     def start(self) -> 'Presence':
-        """Start the thread."""
+        """Start the thread that writes the row of this process."""
         self._configuration = configuration_digest(self.conf, self.described())
         self._thread.start()
         _running.add(self)
@@ -67,7 +68,7 @@ class Presence:
     def configured(self, problem: str = '') -> None:
         """Note that the options were read again.
 
-        :param problem: why they were not taken over, else empty
+        :param problem: why the options were refused; '': they are in force
         """
         self._problem = problem
         if not problem:
@@ -76,25 +77,25 @@ class Presence:
         self._wake.set()
 
     def stop(self) -> None:
-        """Note nothing any more, and leave no row behind."""
+        """Stop, and delete the row of this process."""
         _running.discard(self)
         self._stopping = True
         self._wake.set()
-        self._thread.join(FORGET_SECONDS)
+        self._thread.join(STOP_SECONDS)
 
-    def forked(self) -> None:
+    def restart_after_fork(self) -> None:
         """Begin anew in a child of a started process: the thread stayed with the parent."""
         self._begin()
         self._thread.start()
 
     def _run(self) -> None:
         while not self._stopping:
-            self._attempt(lambda: self.services.note_service(self._note()))
+            self._try_write(lambda: self.services.note_service(self._service_note()))
             self._wake.wait(self.seconds)
             self._wake.clear()
-        self._attempt(lambda: self.services.forget_service(self.name))
+        self._try_write(lambda: self.services.forget_service(self.name))
 
-    def _note(self) -> ServiceNote:
+    def _service_note(self) -> ServiceNote:
         now = time.monotonic()
         return ServiceNote(
             name=self.name,
@@ -104,11 +105,11 @@ class Presence:
             configuration=self._configuration,
             problem=self._problem,
             alarm=self.alarm(),
-            up_seconds=now - self._began,
+            up_seconds=now - self._started_at,
             configured_seconds=now - self._configured,
         )
 
-    def _attempt(self, write: Callable[[], None]) -> None:
+    def _try_write(self, write: Callable[[], None]) -> None:
         try:
             write()
         except exceptions.Unavailable as e:
@@ -126,26 +127,28 @@ class Presence:
 _running: 'weakref.WeakSet[Presence]' = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _restart_after_fork() -> None:
     for presence in list(_running):
-        presence.forked()
+        presence.restart_after_fork()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_restart_after_fork)
 
 
 #: Group -> its options, where all processes of a site should agree.
-_AGREED = {
+_COMPARED_OPTIONS = {
     'scheduler': scheduler.OPTS,
     'claims': claims.OPTS,
     'decisions': decisions.OPTS,
     'security': security.OPTS,
 }
 #: Of one machine.
-_OWN = {('scheduler', 'workers')}
+_MACHINE_OPTIONS = {('scheduler', 'workers')}
 #: Options of plugins are not marked as secret: these names are taken for it.
-_SECRET = re.compile(r'passw|secret|token|credential|(^|_)key($|_)|url|connection', re.IGNORECASE)
-_BYTES = 8
+_SECRET_NAME = re.compile(
+    r'passw|secret|token|credential|(^|_)key($|_)|url|connection', re.IGNORECASE
+)
+_DIGEST_BYTES = 8
 
 
 def configuration_digest(conf: Any, described: Mapping[str, Any]) -> str:
@@ -155,26 +158,26 @@ def configuration_digest(conf: Any, described: Mapping[str, Any]) -> str:
     (names, addresses, ports, paths, how many workers) is left out, and so is what is secret:
     a reader of the digest could try values until it matches.
 
-    :param described: of the pipeline in force: filters and weighers with their options
+    :param described: the pipeline in force: filters and weighers with their options
     """
     agreed: list[Any] = []
-    for group, opts in _AGREED.items():
+    for group, opts in _COMPARED_OPTIONS.items():
         agreed += [
             (group, opt.name, repr(conf[group][opt.dest]))
             for opt in sorted(opts, key=lambda opt: opt.name)
-            if not opt.secret and (group, opt.name) not in _OWN
+            if not opt.secret and (group, opt.name) not in _MACHINE_OPTIONS
         ]
     for key in sorted(described):
-        agreed.append((filters.FILTERS.name, key, _plain(described[key])))
-    return hashlib.blake2b(repr(agreed).encode(), digest_size=_BYTES).hexdigest()
+        agreed.append((filters.FILTERS.name, key, _without_secrets(described[key])))
+    return hashlib.blake2b(repr(agreed).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _without_secrets(value: Any) -> Any:
     """Return the value in the order of the configuration, without options that may be secret."""
     if not isinstance(value, Mapping):
         return repr(value)
     return [
-        (name, _plain(inner))
+        (name, _without_secrets(inner))
         for name, inner in value.items()
-        if isinstance(inner, Mapping) or not _SECRET.search(str(name))
+        if isinstance(inner, Mapping) or not _SECRET_NAME.search(str(name))
     ]

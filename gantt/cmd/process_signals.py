@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: Without a signal, between two calls of what is done meanwhile.
-IDLE_SECONDS = 60.0
+IDLE_CALLBACK_SECONDS = 60.0
 #: The longest wait of the main thread.  Python runs handlers in that thread, between two of its
 #: steps: a signal that another thread received, or that came just before the wait, ends no wait.
-WAIT_SECONDS = 1.0
+SIGNAL_POLL_SECONDS = 1.0
 
 
 class ProcessSignals:
@@ -48,10 +48,10 @@ class ProcessSignals:
         """Request the process to read its options again, or to log its state."""
         self._signals.put('reload')
 
-    def by_signals(self, others: Mapping[int, str] | None = None) -> 'ProcessSignals':
+    def handle_signals(self, others: Mapping[int, str] | None = None) -> 'ProcessSignals':
         """Handle signals: SIGTERM and SIGINT stop, SIGHUP reloads.
 
-        :param others: what further signals request, by their numbers
+        :param others: number of a further signal -> the request that it makes
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
@@ -60,21 +60,21 @@ class ProcessSignals:
             signal.signal(extra, lambda *_, request=request: self._signals.put(request))
         return self
 
-    def until_stop(self, idle: Callable[[], None] = lambda: None) -> Iterator[str]:
-        """Yield every other request, until the one to stop.
+    def requests_until_stop(self, idle: Callable[[], None] = lambda: None) -> Iterator[str]:
+        """Yield every request (reload, or a signal's), until the process is requested to stop.
 
-        :param idle: called after each minute without one
+        :param idle: called after each minute without a request
         """
-        idle_at = time.monotonic() + IDLE_SECONDS
+        idle_at = time.monotonic() + IDLE_CALLBACK_SECONDS
         while True:
             try:
-                request = self._signals.get(timeout=min(WAIT_SECONDS, IDLE_SECONDS))
+                request = self._signals.get(timeout=min(SIGNAL_POLL_SECONDS, IDLE_CALLBACK_SECONDS))
             except queue.Empty:
                 if time.monotonic() >= idle_at:
                     idle()
-                    idle_at = time.monotonic() + IDLE_SECONDS
+                    idle_at = time.monotonic() + IDLE_CALLBACK_SECONDS
                 continue
             if request == 'stop':
                 return
             yield request
-            idle_at = time.monotonic() + IDLE_SECONDS
+            idle_at = time.monotonic() + IDLE_CALLBACK_SECONDS

@@ -2,8 +2,9 @@
 """``gantt-report-source NAME``: reports for hosts that another system runs.
 
 NAME is that of a plugin in the group gantt.report_sources; ``nova`` is one, which
-``gantt-nova-source`` runs.  SIGTERM begins nothing new and exits 0.  SIGHUP logs
-the state.
+``gantt-nova-source`` runs: reports for the hosts of an unmodified Nova, read from its API.  One
+process for a site: another one takes its hosts over, and it stops speaking for them.  SIGTERM
+begins nothing new and exits 0.  SIGHUP logs the state.
 """
 
 import logging
@@ -15,10 +16,10 @@ from oslo_config import cfg
 
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
-from gantt.cmd import USAGE
-from gantt.cmd.process_signals import WAIT_SECONDS, ProcessSignals
-from gantt.compute.sources.report_source import ReportSource
-from gantt.conf import files
+from gantt.cmd import USAGE_EXIT_CODE
+from gantt.cmd.process_signals import SIGNAL_POLL_SECONDS, ProcessSignals
+from gantt.compute.ports import ReportSource
+from gantt.conf import files, unknown
 from gantt.telemetry import log
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
@@ -26,9 +27,9 @@ from gantt.version import version_string
 
 LOG = logging.getLogger('gantt.cmd.report_source')
 
-GROUP = 'gantt.report_sources'
+ENTRY_POINT_GROUP = 'gantt.report_sources'
 PROG = 'gantt-report-source'
-_NAME = cfg.StrOpt(
+_SOURCE_ARGUMENT = cfg.StrOpt(
     'source',
     positional=True,
     required=True,
@@ -39,8 +40,13 @@ _NAME = cfg.StrOpt(
 def main(argv: list[str] | None = None) -> int:
     """Run the named source until stopped; return the exit code."""
     conf = cfg.CONF
-    conf.register_cli_opt(_NAME)
+    conf.register_cli_opt(_SOURCE_ARGUMENT)
     return run(conf, '', PROG, argv)
+
+
+def nova(argv: list[str] | None = None) -> int:
+    """Run the source of Nova's hosts until stopped; return the exit code."""
+    return run(cfg.CONF, 'nova', 'gantt-nova-source', argv)
 
 
 def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
@@ -52,17 +58,20 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
     log.register_opts(conf)
     try:
         files.read(conf, sys.argv[1:] if argv is None else argv, prog)
+        unknown.check_references(conf)
         source: type[ReportSource] = plugin_loader.find_class(
-            GROUP, name or conf.source, ReportSource
+            ENTRY_POINT_GROUP, name or conf.source, ReportSource
         )
         source.register_opts(conf)
         log.setup(conf, prog)
         return _serve(conf, source, prog)
     except SystemExit as e:
-        return USAGE if e.code else 0
+        return USAGE_EXIT_CODE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
-        LOG.error('Report source ended with an error: program=%s error=%s', prog, files.message(e))
-        print(f'{prog}: {files.message(e)}', file=sys.stderr)
+        LOG.error(
+            'Report source ended with an error: program=%s error=%s', prog, files.error_message(e)
+        )
+        print(f'{prog}: {files.error_message(e)}', file=sys.stderr)
         return 1
 
 
@@ -72,13 +81,15 @@ def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
     listener = listen(metrics, conf, source.metrics_group)
     running = source.from_conf(conf, metrics.count, metrics.gauge)
     stopping = running.stopping
-    signals = ProcessSignals().by_signals()
+    signals = ProcessSignals().handle_signals()
     # While the first pass goes on, which may wait for others, this thread listens.
-    threading.Thread(target=_listen, args=(signals, running), name='signals', daemon=True).start()
+    threading.Thread(
+        target=_handle_requests, args=(signals, running), name='signals', daemon=True
+    ).start()
     running.start()
     if not stopping.is_set():
         LOG.info('Report source is ready: program=%s version=%s', prog, version_string())
-    while not stopping.wait(WAIT_SECONDS):
+    while not stopping.wait(SIGNAL_POLL_SECONDS):
         pass
     LOG.info('Report source is stopping: program=%s status=%s', prog, running.status())
     done = running.stop(conf.rpc.drain_seconds)
@@ -87,9 +98,9 @@ def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
     return 0 if done else 1
 
 
-def _listen(signals: ProcessSignals, running: ReportSource) -> None:
-    for _ in signals.until_stop():
-        LOG.info('Report source is running: status=%s', running.status())
+def _handle_requests(signals: ProcessSignals, running: ReportSource) -> None:
+    for _ in signals.requests_until_stop():
+        LOG.info('Status was requested by a signal: status=%s', running.status())
     running.stopping.set()
 
 

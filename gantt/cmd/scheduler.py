@@ -19,16 +19,18 @@ import cotyledon
 from cotyledon.types import WorkerId
 from oslo_config import cfg
 
-from gantt import exceptions
+from gantt import exceptions, stores
 from gantt.cmd import checks, planning, wiring
 from gantt.cmd.health import Health
 from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
+from gantt.cmd.rpc_service import rpc_service
 from gantt.core.messages.prepared import prepare_types
-from gantt.db import stores
+from gantt.nova.service.facade import NovaFacade
+from gantt.rpc.amqp.envelope import release_free_memory
 from gantt.rpc.service import RpcService
-from gantt.scheduler.ports import Stores
 from gantt.scheduler.service import Scheduler
+from gantt.stores import AllStores
 from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
@@ -51,10 +53,12 @@ class Companion(Protocol):
 
 
 #: ``make(stores, scheduler, metrics)``: the companions of a scheduler that is not started yet.
-Companions = Callable[[Stores, Scheduler, MetricRegistry], Sequence[Companion]]
+Companions = Callable[[AllStores, Scheduler, MetricRegistry], Sequence[Companion]]
 
 
-def _alone(opened: Stores, scheduler: Scheduler, metrics: MetricRegistry) -> Sequence[Companion]:
+def _no_companions(
+    opened: AllStores, scheduler: Scheduler, metrics: MetricRegistry
+) -> Sequence[Companion]:
     """Return no companions: a scheduler has its process for itself."""
     return ()
 
@@ -69,7 +73,7 @@ def _serve(conf: Any) -> int:
     checks.at_start(conf)
     guru.listen(conf, 'gantt-scheduler')
     if conf.scheduler.workers == 1:
-        return work(conf, ProcessSignals().by_signals())
+        return work(conf, ProcessSignals().handle_signals())
     return supervise(conf)
 
 
@@ -77,28 +81,31 @@ def work(
     conf: Any,
     signals: ProcessSignals,
     number: int = 0,
-    companions: Companions = _alone,
+    companions: Companions = _no_companions,
     *,
     plans: bool = False,
 ) -> int:
     """Run one scheduler until it is stopped; return the exit code.
 
-    :param number: of the worker, from 0; the same after it was started again
+    :param number: number of the worker, from 0; a worker that is started again keeps it
     :param companions: further workers in this process
     :param plans: whether groups are planned here, by a thread of their own
     """
     wiring.keep_memory_small()
     metrics = MetricRegistry()
-    connected = wiring.once_it_answers(conf, lambda: stores.connect(conf), signals.is_stopping)
-    wiring.once_it_answers(conf, connected.database.check_rights, signals.is_stopping)
+    connected = wiring.wait_for_database(conf, lambda: stores.connect(conf), signals.is_stopping)
+    wiring.wait_for_database(conf, connected.database.check_rights, signals.is_stopping)
     scheduler = wiring.scheduler(conf, connected, metrics)
+    nova = NovaFacade(connected, scheduler)
+    scheduler.add(nova)
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
     metrics.watch('gantt_queue_projects', lambda: scheduler.placing.admission.projects)
     server = f'{conf.host}-{number}' if number else conf.host
     groups = planning.Planning(conf, connected, metrics) if plans else None
-    rpc = RpcService(
+    rpc = rpc_service(
         conf,
         scheduler,
+        nova=nova,
         planner=None if groups is None else groups.planner,
         server=server,
         count=metrics.count,
@@ -110,7 +117,7 @@ def work(
     metrics.watch('gantt_configuration_refused', lambda: float(bool(health.refused)))
     # Before any call is taken: a process that cannot listen ends, and would take calls each time.
     listener = listen(metrics, conf, 'DEFAULT', number, health)
-    also = companions(connected, scheduler, metrics)
+    running_companions = companions(connected, scheduler, metrics)
     presence = Presence(
         conf,
         connected.services,
@@ -120,20 +127,20 @@ def work(
         alarm=scheduler.signatures.alarm.sentence,
     )
     prepare_types()
-    wiring.once_it_answers(conf, scheduler.cache.fetch, signals.is_stopping)
+    wiring.wait_for_database(conf, scheduler.cache.fetch, signals.is_stopping)
     scheduler.start()
     if groups is not None:
         groups.start()
     in_time = True
     if rpc.start(signals.is_stopping):
         presence.start()
-        for companion in also:
+        for companion in running_companions:
             companion.start()
-        _until_stop(conf, signals, scheduler, rpc, health, presence)
-        for companion in reversed(also):
+        _serve_until_stop(conf, signals, scheduler, rpc, health, presence)
+        for companion in reversed(running_companions):
             in_time = companion.stop() and in_time
         presence.stop()
-    health.stopping()
+    health.note_stopping()
     LOG.info('gantt-scheduler is stopping: health=%s', scheduler.health())
     answered = rpc.stop()
     if groups is not None:
@@ -144,7 +151,7 @@ def work(
     return 0 if in_time and answered and finished and not signals.problem else 1
 
 
-def _until_stop(
+def _serve_until_stop(
     conf: Any,
     signals: ProcessSignals,
     scheduler: Any,
@@ -152,21 +159,21 @@ def _until_stop(
     health: Health,
     presence: Presence,
 ) -> None:
-    guru.print_report({'Gantt scheduler': lambda: _state(conf, scheduler, rpc)})
-    _banner(conf, scheduler, rpc)
-    wiring.collect_seldom()
-    for _ in signals.until_stop(wiring.release_free_memory):
-        health.refused = wiring.reload(conf, scheduler)
+    guru.print_report({'Gantt scheduler': lambda: _state_facts(conf, scheduler, rpc)})
+    _log_ready(conf, scheduler, rpc)
+    wiring.collect_garbage_rarely()
+    for _ in signals.requests_until_stop(release_free_memory):
+        health.refused = wiring.reload(conf, scheduler.reconfigure)
         presence.configured(health.refused)
 
 
-def _state(conf: Any, scheduler: Any, rpc: RpcService) -> dict[str, Any]:
+def _state_facts(conf: Any, scheduler: Any, rpc: RpcService) -> dict[str, Any]:
     """Return the facts of a report on this process; takes no lock of placing, queries no server."""
     pipeline = scheduler.placing.pipeline
     return {
         'worker': scheduler.settings.worker,
         'broker': rpc.address,
-        'database': wiring.database_shown(conf),
+        'database': wiring.database_url_text(conf),
         'hosts in the table': len(scheduler.cache.working),
         'attached topics': rpc.attached(),
         'filters': ', '.join(f.name for f in pipeline.filters),
@@ -176,14 +183,18 @@ def _state(conf: Any, scheduler: Any, rpc: RpcService) -> dict[str, Any]:
     }
 
 
-def _banner(conf: Any, scheduler: Any, rpc: RpcService) -> None:
+def _log_ready(conf: Any, scheduler: Any, rpc: RpcService) -> None:
     LOG.info(
         'gantt-scheduler is starting: version=%s worker=%s',
         version_string(),
         scheduler.settings.worker,
     )
-    wiring.say_pipeline(scheduler.placing.pipeline)
-    LOG.info('Servers are in use: broker=%s database=%s', rpc.address, wiring.database_shown(conf))
+    wiring.log_pipeline(scheduler.placing.pipeline)
+    LOG.info(
+        'Process uses these servers: broker=%s database=%s',
+        rpc.address,
+        wiring.database_url_text(conf),
+    )
     LOG.info('gantt-scheduler is ready: hosts=%d', len(scheduler.cache.fold()))
 
 
@@ -237,7 +248,7 @@ def supervise(conf: Any) -> int:
     seconds = int(2 * conf.rpc.drain_seconds + 2 * GRACE_SECONDS)
     manager = cotyledon.ServiceManager(graceful_shutdown_timeout=seconds)
     manager.add(Worker, workers=conf.scheduler.workers, args=(conf,))
-    manager.register_hooks(on_reload=lambda: _read_again(conf))
+    manager.register_hooks(on_reload=lambda: _reread_options(conf))
     try:
         manager.run()
     except SystemExit as e:
@@ -245,13 +256,13 @@ def supervise(conf: Any) -> int:
     return 0
 
 
-def _read_again(conf: Any) -> None:
+def _reread_options(conf: Any) -> None:
     """Read the options again in the supervisor, so that workers started later begin with them.
 
     What is wrong with the files is logged by the workers, and changes nothing here either.
     """
     with contextlib.suppress(cfg.Error, exceptions.GanttError):
-        wiring.read_again(conf)
+        wiring.reread_options(conf)
 
 
 if __name__ == '__main__':

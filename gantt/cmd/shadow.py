@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-shadow``: decide beside nova-scheduler, claim nothing, compare.
+"""``gantt-shadow``: decide alongside nova-scheduler, claim nothing, compare.
 
 It listens on a queue of its own, requests dry runs of gantt-scheduler, and keeps the
 comparisons: ``gantt-manage shadow report`` shows them.  SIGTERM ends it with 0.
@@ -9,16 +9,16 @@ import logging
 import sys
 from typing import Any
 
-from gantt import client
+from gantt import client, stores
 from gantt.cmd import wiring
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.prepared import prepare_types
-from gantt.db import stores
+from gantt.groups.insights import HOOKS
 from gantt.insights.read_model import Insights
-from gantt.insights.shadow import Shadow, ShadowSettings
+from gantt.insights.shadow import ShadowComparison, ShadowSettings
+from gantt.nova.wire.tap import CONNECT_SECONDS, BroadcastTap, TapSettings
 from gantt.rpc.amqp import transport
-from gantt.rpc.nova.tap import CONNECT_SECONDS, BroadcastTap, TapSettings
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
@@ -33,17 +33,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    signals = ProcessSignals().by_signals()
+    signals = ProcessSignals().handle_signals()
     metrics = MetricRegistry()
     # Before any call is received: a process that cannot listen ends.
     listener = listen(metrics, conf, 'shadow')
     pipeline = pipeline_from_conf(conf)
-    connected = wiring.once_it_answers(conf, lambda: stores.connect(conf), signals.is_stopping)
-    insights = Insights(connected, pipeline, wiring.settings(conf, pipeline))
-    wiring.once_it_answers(conf, insights.freshen, signals.is_stopping)
+    connected = wiring.wait_for_database(conf, lambda: stores.connect(conf), signals.is_stopping)
+    insights = Insights(connected, pipeline, HOOKS, wiring.settings(conf, pipeline))
+    wiring.wait_for_database(conf, insights.refresh, signals.is_stopping)
     own_transport, nova = client.get_transport(conf), transport.nova_transport(conf)
     transport.service_defaults(conf)
-    shadow = Shadow(
+    shadow = ShadowComparison(
         connected.shadows,
         client.SchedulerClient(own_transport).select_destinations,
         insights.explain,
@@ -73,7 +73,7 @@ def _serve(conf: Any) -> int:
             nova.address,
         )
     LOG.info('gantt-shadow is ready: version=%s broker=%s', version_string(), nova.address)
-    for _ in signals.until_stop():
+    for _ in signals.requests_until_stop():
         LOG.info('Requests wait for their comparison: count=%d', shadow.pending)
     done = tap.stop(conf.rpc.drain_seconds) & shadow.stop(conf.rpc.drain_seconds)
     for carrier in (own_transport, nova):

@@ -2,7 +2,7 @@
 """``gantt-standalone``: scheduler, planner and HTTP interface in one process without a broker.
 
 For a zone without hosts of its own, and for a small site.  Without ``transport_url`` messages
-stay in the process: it is reached over HTTP alone.  With one it listens on that broker as any
+stay in the process: it is reached only over HTTP.  With one it listens on that broker as any
 gantt-scheduler does, for hosts and conductors.  ``--fake`` plays hosts in the process and builds
 what is claimed on them.
 
@@ -18,15 +18,16 @@ from typing import Any
 from gantt import client, exceptions
 from gantt.cmd import api, checks, scheduler, wiring
 from gantt.cmd.process_signals import ProcessSignals
-from gantt.compute.over_rpc import OverRpc
+from gantt.compute.over_rpc import RpcSchedulerPort
 from gantt.compute.service import FarmService
 from gantt.conf import compute
 from gantt.core.messages.build import Build
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.insights import views
 from gantt.rpc.amqp import transport
-from gantt.scheduler.ports import Claims, Stores
+from gantt.scheduler.ports.requests import Claims
 from gantt.scheduler.service import Scheduler
+from gantt.stores import AllStores
 from gantt.telemetry import guru
 from gantt.telemetry.metrics import MetricRegistry
 
@@ -52,36 +53,34 @@ def _serve(conf: Any) -> int:
     transport.stay_in_process(conf)
     checks.at_start(conf)
     guru.listen(conf, 'gantt-standalone')
-    sys.setswitchinterval(api.SWITCH_SECONDS)
-    signals = ProcessSignals().by_signals()
+    sys.setswitchinterval(api.THREAD_SWITCH_SECONDS)
+    signals = ProcessSignals().handle_signals()
     return scheduler.work(conf, signals, companions=_companions(conf), plans=True)
 
 
 def _companions(conf: Any) -> scheduler.Companions:
     def make(
-        stores: Stores, placing: Scheduler, metrics: MetricRegistry
+        stores: AllStores, placing: Scheduler, metrics: MetricRegistry
     ) -> Sequence[scheduler.Companion]:
         carrier = client.get_transport(conf)
         if carrier.is_in_process:
-            LOG.info(
-                'No transport_url is set; hosts and conductors outside cannot reach this process'
-            )
-        played = [PlayedHosts(conf, carrier, stores, placing)] if conf.fake else []
+            LOG.info('The broker is in this process; hosts and conductors outside cannot reach it')
+        played = [FakeHosts(conf, carrier, stores, placing)] if conf.fake else []
         return [api.HttpInterface(conf, stores, metrics), *played]
 
     return make
 
 
-class PlayedHosts:
+class FakeHosts:
     """Fake hosts in the process of their scheduler; no conductor has to send their builds.
 
     :raises InvalidMessage: the file of shapes or of events is wrong
     """
 
-    def __init__(self, conf: Any, carrier: Any, stores: Stores, placing: Scheduler) -> None:
+    def __init__(self, conf: Any, carrier: Any, stores: AllStores, placing: Scheduler) -> None:
         self._seconds = conf.rpc.drain_seconds
         reserved = functools.partial(reserved_claims, stores.claims, placing)
-        port = OverRpc(carrier, conf.compute.call_seconds)
+        port = RpcSchedulerPort(carrier, conf.compute.call_seconds)
         self._farm = FarmService(conf, carrier, port, 'farm', reserved)
 
     def start(self) -> None:

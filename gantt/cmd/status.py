@@ -17,14 +17,18 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from gantt import exceptions
-from gantt.cmd import USAGE, wiring
+from gantt.cmd import USAGE_EXIT_CODE, wiring
 from gantt.cmd.checks import CheckStage, SiteCheck
 from gantt.cmd.checks.results import Severity
 from gantt.cmd.checks.table import of_stage
 from gantt.conf import files
 
-FAILED = 255
-_CODES = {None: Code.SUCCESS, Severity.WARNING: Code.WARNING, Severity.ERROR: Code.FAILURE}
+FAILED_EXIT_CODE = 255
+_CODE_BY_SEVERITY = {
+    None: Code.SUCCESS,
+    Severity.WARNING: Code.WARNING,
+    Severity.ERROR: Code.FAILURE,
+}
 
 
 class Checks(upgradecheck.UpgradeCommands):
@@ -33,29 +37,29 @@ class Checks(upgradecheck.UpgradeCommands):
     def __init__(self, conf: Any) -> None:
         super().__init__()
         self._upgrade_checks = tuple(
-            (check.name, functools.partial(_result, conf=conf, check=check))
+            (check.name, functools.partial(_upgrade_result, conf=conf, check=check))
             for check in of_stage(CheckStage.UPGRADE)
         )
 
 
-def _result(_: Checks, conf: Any, check: SiteCheck) -> Result:
+def _upgrade_result(_: Checks, conf: Any, check: SiteCheck) -> Result:
     severity, text = check.verdict(conf)
-    return Result(_CODES[severity], text)
+    return Result(_CODE_BY_SEVERITY[severity], text)
 
 
 def run(argv: list[str]) -> int:
     """Parse, check, print; exit code."""
     upgradecheck.register_cli_options(cfg.CONF, Checks(cfg.CONF))
     try:
-        conf = wiring.parse(argv, 'gantt-status')
+        conf = wiring.parse(argv, 'gantt-status', prints=True)
     except SystemExit as e:
-        return USAGE if e.code else 0
+        return USAGE_EXIT_CODE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'gantt-status: {files.message(e)}', file=sys.stderr)
-        return FAILED
+        print(f'gantt-status: {files.error_message(e)}', file=sys.stderr)
+        return FAILED_EXIT_CODE
     if conf.command.name is None or conf.command.check != 'check':
         print('gantt-status: the command is "gantt-status upgrade check"', file=sys.stderr)
-        return USAGE
+        return USAGE_EXIT_CODE
     # Asked once, now: oslo.db would wait for the server by its own options.
     conf.set_override('max_retries', 0, 'database')
     upgradecheck.CONF = conf  # it looks there for --json

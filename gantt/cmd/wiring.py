@@ -20,52 +20,57 @@ from oslo_config import cfg
 from sqlalchemy.engine import make_url
 
 from gantt import conf as options
-from gantt import exceptions, plugin_loader
-from gantt.cmd import COLLECT_EACH, USAGE, checks
-from gantt.conf import files, quotas, security
+from gantt import exceptions, plugin_loader, private_names
+from gantt.cmd import GC_THRESHOLDS, USAGE_EXIT_CODE, checks
+from gantt.conf import files, quotas, security, unknown
 from gantt.conf.pipeline import pipeline_from_conf
-from gantt.conf.zones import strategies_from_conf
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answered
-from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Stores
+from gantt.groups.service.group_members import GroupMembers
+from gantt.scheduler.host_cache import HostFollower
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.context import ZoneContext
-from gantt.scheduler.zones.measured import MeasuredZones
-from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
+from gantt.stores import AllStores
 from gantt.telemetry import answer_log, guru, log
 from gantt.telemetry.metrics import MetricRegistry
-from gantt.telemetry.trail import TrailFile
-from gantt.zones.credentials import ZoneCredentials
-from gantt.zones.http_calls import HttpZones
+from gantt.telemetry.trail import AuditTrailFile
+from gantt.zones.client.credentials import ZoneCredentials
+from gantt.zones.client.http_calls import HttpZones
+from gantt.zones.conf import strategies_from_conf
+from gantt.zones.service.context import ZoneContext
+from gantt.zones.service.offers.evaluate import ZoneSelection
+from gantt.zones.service.place_over_zones import place_over_zones
 
 T = TypeVar('T')
 #: Between two tries to read at the start.
-PAUSE_SECONDS = 2.0
+DATABASE_RETRY_SECONDS = 2.0
 LOG = logging.getLogger(__name__)
-DECISIONS = logging.getLogger('gantt.decisions')
+DECISIONS_LOG = logging.getLogger('gantt.decisions')
 #: Of mallopt(3), and what they are set to.  As it comes glibc raises the second and third to 32 and
 #: 64 MiB with the first large message that is freed, and gives as much as that never back.
 M_ARENA_MAX, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -8, -1, -3
 ARENAS, FREE_BYTES_MAX, LARGE_BYTES = 2, 4 << 20, 1 << 20
 
 
-def trail_file(conf: Any) -> TrailFile:
+def audit_trail_file(conf: Any) -> AuditTrailFile:
     """Return the audit trail as configured in [audit_trail]."""
     options_of_trail = conf.audit_trail
-    return TrailFile(
+    return AuditTrailFile(
         options_of_trail.file, options_of_trail.file_bytes_max, options_of_trail.files_max
     )
 
 
-def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
+def parse(
+    argv: list[str], program: str, extra: list[Any] | None = None, *, prints: bool = False
+) -> Any:
     """Return the global configuration object, filled from the command line and files.
 
     :param extra: options of the command line
+    :param prints: its standard output is a result, perhaps in JSON: log lines go to standard error
     :raises Misconfigured, cfg.Error: a file or an option is wrong; names it
     """
+    private_names.check('oslo.config')
     conf = cfg.CONF
     options.register_opts(conf)
     log.register_opts(conf)
@@ -73,6 +78,9 @@ def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
     if extra:
         conf.register_cli_opts(extra)
     files.read(conf, argv, program)
+    unknown.check_references(conf)
+    if prints and not (conf.log_file or conf.log_dir or conf.use_journal or conf.use_syslog):
+        conf.set_default('use_stderr', True)
     log.setup(conf, program)
     return conf
 
@@ -80,7 +88,7 @@ def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
 def run(
     argv: list[str], program: str, serve: Callable[[Any], int], extra: list[Any] | None = None
 ) -> int:
-    """Parse, serve, and turn what was foreseen into one line and an exit code.
+    """Parse the command line, serve, and turn expected errors into one line and an exit code.
 
     :param extra: options of the command line
     :returns: what ``serve`` returns; 1 trouble, 64 wrong usage
@@ -88,19 +96,21 @@ def run(
     try:
         conf = parse(argv, program, extra)
     except SystemExit as e:
-        return USAGE if e.code else 0
+        return USAGE_EXIT_CODE if e.code else 0
     except (cfg.Error, exceptions.GanttError) as e:
-        print(f'{program}: {files.message(e)}', file=sys.stderr)
+        print(f'{program}: {files.error_message(e)}', file=sys.stderr)
         return 1
     try:
         return serve(conf)
     except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error('Process ended with an error: program=%s error=%s', program, files.message(e))
-        print(f'{program}: {files.message(e)}', file=sys.stderr)
+        LOG.error(
+            'Process ended with an error: program=%s error=%s', program, files.error_message(e)
+        )
+        print(f'{program}: {files.error_message(e)}', file=sys.stderr)
         return 1
 
 
-def once_it_answers(
+def wait_for_database(
     conf: Any, work: Callable[[], T], is_stopping: Callable[[], bool] = lambda: False
 ) -> T:
     """Return the result of ``work``, which a process reads at its start, once the database answers.
@@ -128,7 +138,7 @@ def once_it_answers(
                 seconds_left,
                 e.message,
             )
-            retry_at = time.monotonic() + min(PAUSE_SECONDS, seconds_left)
+            retry_at = time.monotonic() + min(DATABASE_RETRY_SECONDS, seconds_left)
         while time.monotonic() < retry_at:
             if is_stopping():
                 raise SystemExit(0)
@@ -147,17 +157,7 @@ def keep_memory_small() -> None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
-def release_free_memory() -> None:
-    """Give back what is free between what is in use, such as after many reports had waited.
-
-    By itself glibc gives back the end of an arena only.  Takes 1 ms where there is nothing,
-    some 10 ms for each 100 MB.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def collect_seldom() -> None:
+def collect_garbage_rarely() -> None:
     """Exempt present objects from the garbage collector, and let it run seldom.
 
     A table of many hosts is full of objects that live for long and have no cycles among
@@ -166,7 +166,7 @@ def collect_seldom() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECT_EACH)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def worker_name(conf: Any) -> str:
@@ -175,28 +175,30 @@ def worker_name(conf: Any) -> str:
     return f'{name}:{uuid.uuid4().hex[:8]}'
 
 
-def reload(conf: Any, scheduler: Scheduler) -> str:
+def reload(conf: Any, reconfigure: Callable[[SchedulerSettings, Pipeline], list[str]]) -> str:
     """Read the configuration files again and go on with what may change while running.
 
     What cannot be read, or names a plugin that does not load, changes nothing.
 
+    :param reconfigure: takes over settings and pipeline; returns the settings that changed
     :returns: why it was not taken over, else nothing
     """
     try:
-        pipeline, new_settings = read_again(conf)
-        changed = scheduler.reconfigure(new_settings, pipeline)
+        pipeline, new_settings = reread_options(conf)
+        changed = reconfigure(new_settings, pipeline)
     except (cfg.Error, exceptions.GanttError) as e:
         LOG.error(
-            'Configuration is refused; the last one stays in force: error=%s', files.message(e)
+            'Configuration is refused; the last one stays in force: error=%s',
+            files.error_message(e),
         )
-        return files.message(e)
+        return files.error_message(e)
     checks.at_start(conf)
     LOG.info('Configuration was read again: changed=%s', ','.join(changed) or 'none')
-    say_pipeline(pipeline)
+    log_pipeline(pipeline)
     return ''
 
 
-def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
+def reread_options(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
     """Read the configuration files again; the filters and weighers, and the settings.
 
     :raises cfg.Error, GanttError: they are wrong; ``conf`` is as it was
@@ -206,10 +208,10 @@ def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
         # What acts on other options, as logging on its levels, does so once all is right.
         conf._mutate_hooks = set()
         fresh = conf.mutate_config_files()
-        plugin_loader.look_again()
+        plugin_loader.rescan()
         pipeline = pipeline_from_conf(conf)
         new_settings = settings(conf, pipeline)
-        with log.changing(conf):
+        with log.reconfiguring(conf):
             for hook in hooks:
                 hook(conf, fresh)
         return pipeline, new_settings
@@ -226,7 +228,7 @@ def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
         conf._mutate_hooks = hooks
 
 
-def say_pipeline(pipeline: Pipeline) -> None:
+def log_pipeline(pipeline: Pipeline) -> None:
     """Log which filters and weighers are in force."""
     LOG.info('Filters are in force: filters=%s', ','.join(f.name for f in pipeline.filters))
     LOG.info(
@@ -261,28 +263,33 @@ def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:
 
 
 def down_time(pipeline: Pipeline) -> float:
-    """Return after how many seconds of silence the filters take a host for down."""
+    """Return the seconds without a report after which the filters treat a host as down."""
     times = [f.settings().get('service_down_time') for f in pipeline.filters]
     return min(
         (float(t) for t in times if t is not None), default=SchedulerSettings().stale_after_seconds
     )
 
 
-def database_shown(conf: Any) -> str:
+def database_url_text(conf: Any) -> str:
     """Return the database's URL without its password."""
     return make_url(conf.database.connection).render_as_string(hide_password=True)
 
 
-def zone_calls(conf: Any, own_uuid: Callable[[], str]) -> HttpZones:
+def zone_calls(conf: Any, own_uuid: Callable[[], str], **options: Any) -> HttpZones:
     """Return the calls to the child zones.
 
-    :param own_uuid: of this zone
+    :param own_uuid: uuid of this zone
+    :param options: as of ``HttpZones``
     """
-    return HttpZones(ZoneCredentials(conf.zones.credentials_file, own_uuid))
+    return HttpZones(ZoneCredentials(conf.zones.credentials_file, own_uuid), **options)
 
 
 def zone_context(
-    conf: Any, stores: Stores, cache: HostFollower, pipeline: Callable[[], Pipeline], metrics: Any
+    conf: Any,
+    stores: AllStores,
+    cache: HostFollower,
+    pipeline: Callable[[], Pipeline],
+    metrics: Any,
 ) -> ZoneContext:
     """Build the parts that talk to parent and child zones; nothing is read yet.
 
@@ -294,14 +301,14 @@ def zone_context(
         assert parts is not None, 'it is made by then'
         return parts.directory.own_uuid()
 
-    calls = MeasuredZones(zone_calls(conf, own_uuid), metrics.observe)
+    calls = zone_calls(conf, own_uuid, observe=metrics.observe)
     zone_settings = settings(conf, pipeline())
-    choosing = ZoneChoosing(strategies_from_conf(conf))
+    choosing = ZoneSelection(strategies_from_conf(conf))
     parts = ZoneContext(stores, calls, cache, pipeline, zone_settings, metrics.count, choosing)
     return parts
 
 
-def scheduler(conf: Any, stores: Stores, metrics: MetricRegistry) -> Scheduler:
+def scheduler(conf: Any, stores: AllStores, metrics: MetricRegistry) -> Scheduler:
     """Build a scheduler over ``stores``, not started yet.
 
     :raises PluginError: a filter or weigher does not load
@@ -311,9 +318,16 @@ def scheduler(conf: Any, stores: Stores, metrics: MetricRegistry) -> Scheduler:
     recorder = StoreRecorder(stores.records, metrics, scheduler_settings.decision_queue_limit)
 
     def say(answers: Sequence[Answered]) -> None:
-        answer_log.log_answers(DECISIONS, scheduler_settings.log_answers == 'each', answers)
+        answer_log.log_answers(DECISIONS_LOG, scheduler_settings.log_answers == 'each', answers)
 
-    built = Scheduler(stores, pipeline, recorder, scheduler_settings, on_answers=say)
+    built = Scheduler(
+        stores,
+        pipeline,
+        recorder,
+        scheduler_settings,
+        on_answers=say,
+        make_hook=GroupMembers,
+    )
     # A table of its own, which the thread that places does not write: read where it is needed.
     cache = HostFollower(
         stores.feed,
@@ -322,5 +336,6 @@ def scheduler(conf: Any, stores: Stores, metrics: MetricRegistry) -> Scheduler:
         scheduler_settings.reload_seconds,
         default_zone=scheduler_settings.default_zone,
     )
-    built.speak_with(zone_context(conf, stores, cache, lambda: built.placing.pipeline, metrics))
+    zones = zone_context(conf, stores, cache, lambda: built.placing.pipeline, metrics)
+    place_over_zones(stores, built, zones)
     return built

@@ -6,13 +6,14 @@ and no choice of a concurrency backend.  Read in this order:
 
     ports.py                  the scheduler and the guests as this package sees them
     agent/session.py          epoch and sequence: identity and order of messages; claims
-    agent/reporter.py         full and cumulative reports
     agent/journal.py          builds of this host, on disk
     agent/running_guests.py   guests running here, and the journal after a crash
     agent/agent.py            build and delete: the second check, the confirmation, the guest
-    farm/host_agent.py        a host as a row of due times; runner.py runs many of them
-    farm/farm.py              many fake hosts in one process
-    sources/report_only.py    hosts that something else runs
-    drivers/                  this machine, and a fake one
+    agent/host_agent.py       a host as a row of due times, and its reports
+    agent/runner.py           many hosts in one process
+    farm.py, shapes.py        many fake hosts in one process
+    report_only.py            hosts that another program runs, from a file
+    facts_only.py             facts of a host that nova-compute runs
+    drivers/                  this machine
     over_rpc.py, listen.py    the ports over the message broker
 """

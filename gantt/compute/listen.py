@@ -11,21 +11,20 @@ from typing import Any
 import oslo_messaging as om
 
 from gantt.compute.agent.agent import Agent, BuildOutcome, Halted
-from gantt.compute.farm.farm import Farm
-from gantt.compute.farm.faults import Fault
+from gantt.compute.farm import Farm, Fault
 from gantt.core.messages import base
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.build import Build, Delete
 from gantt.rpc import wire
 from gantt.rpc.amqp.consumer import Consumer
-from gantt.rpc.amqp.replies import ReplyWriter
+from gantt.rpc.amqp.replies import ReplyWriter, no_count
 from gantt.rpc.amqp.timers import DelayedExecutor
 from gantt.rpc.call import RpcCall
-from gantt.rpc.server.server import DEFERRED, Interface, Method, Topic, WorkerPool
+from gantt.rpc.server import DEFERRED_REPLY, Interface, Method, Topic, WorkerPool
 
 # -- One queue for the topics of many hosts.
-CHECK_SECONDS = 2.0
-ANYWAY_SECONDS = 300.0
+TOPICS_CHECK_SECONDS = 2.0
+REBIND_SECONDS = 300.0
 
 
 class Bindings:
@@ -43,10 +42,10 @@ class Bindings:
         self._queue = queue
         self._topics = topics
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name='bindings', daemon=True)
+        self._thread = threading.Thread(target=self._keep_bound, name='bindings', daemon=True)
 
     def start(self) -> None:
-        """Bind now, and again whenever it is needed.
+        """Bind every topic now, and again after each reconnection.
 
         :raises Exception: the broker refused or is away
         """
@@ -64,16 +63,16 @@ class Bindings:
                 channel.queue_bind(self._queue, self._exchange, topic)
 
     def stop(self) -> None:
-        """Stop binding; the bindings are deleted with the queue."""
+        """Stop renewing the bindings; the broker deletes them with the queue."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
 
-    def _keep(self) -> None:
-        bound_channel, bound_at = self._consumer.channel, time.monotonic()
-        while not self._stopping.wait(CHECK_SECONDS):
-            channel = self._consumer.channel
-            if channel is bound_channel and time.monotonic() - bound_at < ANYWAY_SECONDS:
+    def _keep_bound(self) -> None:
+        bound_channel, bound_at = self._consumer.reader.channel, time.monotonic()
+        while not self._stopping.wait(TOPICS_CHECK_SECONDS):
+            channel = self._consumer.reader.channel
+            if channel is bound_channel and time.monotonic() - bound_at < REBIND_SECONDS:
                 continue
             try:
                 self.bind()
@@ -92,53 +91,42 @@ REPLY_SECONDS = 10.0
 REPLY_BACKLOG = 1000
 
 
-class Methods:
-    """Methods of a host's topic.
+def interface_of(
+    builder: Agent | Farm,
+    command: Callable[[Fault], dict[str, object]] | None = None,
+    level: int = logging.INFO,
+) -> Interface:
+    """Return the methods of a host's topic.
 
     :param command: runs an order on a farm; None: not a farm
     :param level: level of the log line with the outcome of a build or delete
     """
-
-    def __init__(
-        self,
-        builder: Agent | Farm,
-        command: Callable[[Fault], dict[str, object]] | None = None,
-        level: int = logging.INFO,
-    ) -> None:
-        self._level = level
-        self._command = command
-        methods = {
-            'build': Method(
-                functools.partial(self._run, builder.build), takes={'build': Build}, bytes_max=None
-            ),
-            'delete': Method(
-                functools.partial(self._run, builder.delete), takes={'delete': Delete}
-            ),
-        }
-        if command is not None:
-            methods['farm_command'] = Method(
-                self.farm_command, takes={'order': Fault}, bytes_max=None
-            )
-        self.interface = Interface(methods)
-
-    def farm_command(self, call: RpcCall) -> Any:
-        order: Fault = wire.argument(call)
-        assert self._command is not None
-        return self._command(order)
-
-    def _run(self, act: Callable[[Any], BuildOutcome], call: RpcCall) -> Any:
-        try:
-            outcome = act(wire.argument(call))
-        except Halted:
-            return DEFERRED  # a dead host answers nothing
-        LOG.log(
-            self._level,
-            'Build or delete ended: guest=%s outcome=%s reason=%s',
-            outcome.consumer,
-            outcome.outcome,
-            outcome.reason or '-',
+    build = functools.partial(_run, builder.build, level)
+    delete = functools.partial(_run, builder.delete, level)
+    methods = {
+        'build': Method(build, parameters={'build': Build}, bytes_max=None),
+        'delete': Method(delete, parameters={'delete': Delete}),
+    }
+    if command is not None:
+        methods['farm_command'] = Method(
+            lambda call: command(wire.argument(call)), parameters={'order': Fault}, bytes_max=None
         )
-        return base.to_builtins(outcome)
+    return Interface(methods)
+
+
+def _run(act: Callable[[Any], BuildOutcome], level: int, call: RpcCall) -> Any:
+    try:
+        outcome = act(wire.argument(call))
+    except Halted:
+        return DEFERRED_REPLY  # a dead host answers nothing
+    LOG.log(
+        level,
+        'Build or delete ended: guest=%s outcome=%s reason=%s',
+        outcome.consumer,
+        outcome.outcome,
+        outcome.reason or '-',
+    )
+    return base.to_builtins(outcome)
 
 
 class BuildListener:
@@ -153,7 +141,7 @@ class BuildListener:
         self,
         carrier: Any,
         name: str,
-        methods: Methods,
+        interface: Interface,
         hosts: list[str] | None = None,
         *,
         threads: int = 4,
@@ -161,21 +149,21 @@ class BuildListener:
     ) -> None:
         self.topic = topic_of(name)
         self._later = DelayedExecutor(REPLY_BACKLOG, 'compute-later')
-        self._replies = ReplyWriter(self._later, REPLY_SECONDS, _count_nothing)
-        self._served = Topic(
+        self._replies = ReplyWriter(self._later, REPLY_SECONDS, no_count)
+        self._topic_server = Topic(
             carrier,
             om.Target(exchange=wire.EXCHANGE, topic=self.topic, server=name),
-            methods.interface,
+            interface,
             self._replies,
             WorkerPool(self.topic, threads, queue),
             payload_bytes_max=PAYLOAD_BYTES_MAX,
-            count=_count_nothing,
+            count=no_count,
         )
         self._bindings = None
         if hosts:
             self._bindings = Bindings(
                 carrier,
-                self._served.consumer,
+                self._topic_server.consumer,
                 wire.EXCHANGE,
                 self.topic,
                 [topic_of(host) for host in hosts],
@@ -185,20 +173,16 @@ class BuildListener:
         """Start to listen.  The broker must be there."""
         self._later.start()
         self._replies.start()
-        self._served.start()
+        self._topic_server.start()
         if self._bindings is not None:
             self._bindings.start()
 
     def stop(self, seconds: float) -> bool:
-        """Take nothing new, finish what was taken; return whether it ended in time."""
+        """Accept no new build, finish the accepted ones; return whether they ended in time."""
         if self._bindings is not None:
             self._bindings.stop()
-        self._served.stop_taking()
-        done = self._served.finish(seconds)
+        self._topic_server.stop_taking()
+        done = self._topic_server.finish(seconds)
         self._replies.stop()
         self._later.stop()
         return done
-
-
-def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
-    """Count nothing: an agent has no metrics page, but reports and a log."""

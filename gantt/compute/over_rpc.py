@@ -9,12 +9,12 @@ from gantt.compute.ports import report_outcome
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 
 
-class OverRpc:
+class RpcSchedulerPort:
     """Implementation of ``SchedulerPort`` over ``gantt.client``; for any number of hosts.
 
     :param transport: from ``gantt.client.get_transport``
     :param call_seconds: how long one call may take, tries included
-    :param signer: the key of all these hosts; None: nothing is signed
+    :param signer: signer with the key of all hosts of this port; None: nothing is signed
     """
 
     def __init__(

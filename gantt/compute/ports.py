@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces of the compute side to the outside: the scheduler, and the guests.
+"""Interfaces of the compute side to the outside: the scheduler, the guests, and report sources.
 
 Both ports are called from several threads.  A scheduler that does not answer
 raises :class:`gantt.exceptions.Unavailable`; the caller tries again, within a
 bound.
+
+A report source is a class in the entry-point group ``gantt.report_sources``, a plugin of
+``gantt-report-source`` for hosts without our agent.  It runs in a process of its own, never in a
+scheduler: it may wait for others, and holds credentials.  It uses the same building blocks as an
+agent: :class:`~gantt.compute.over_rpc.RpcSchedulerPort`,
+:class:`~gantt.compute.agent.host_agent.HostAgent`, :class:`~gantt.compute.agent.runner.Runner`.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+import abc
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -80,8 +88,9 @@ class SchedulerPort(Protocol):
     def register(self, message: RegisterHost) -> Registered:
         """Register the host; the answer has its epoch.
 
-        :raises StaleRegistration: a later one of the same journal was there before
-        :raises HostHeld: it is registered in the name of Nova, and an agent has reported lately
+        :raises StaleRegistration: a later registration with the same journal has arrived before
+        :raises HostHeld: the registration is in the name of Nova, and an agent of the host has
+            reported lately
         """
 
     def report(self, report: HostReport) -> str | None:
@@ -89,7 +98,8 @@ class SchedulerPort(Protocol):
 
         Outcomes: ``applied``, ``stale`` (overtaken), ``needs_full``; see ``report_outcome``.
 
-        :raises StaleEpoch: of an older registration; ``kwargs['current']`` has the newest epoch
+        :raises StaleEpoch: the epoch is of an older registration; ``kwargs['current']`` has the
+            newest epoch
         :raises NotFound: the host must register first
         :raises Refused: the report is wrong; the message names the field
         """
@@ -105,13 +115,13 @@ class SchedulerPort(Protocol):
 
 
 def report_outcome(report: HostReport, outcome: str, sequence: int) -> str:
-    """Return the outcome of a full report; for one that arrived twice the first copy counts.
+    """Return the outcome of a full report; where it arrived twice, that of its first copy.
 
     The answer to the first may be lost.  ``stale`` is then no sign that another agent speaks
     for this host.
 
     :param outcome: as the scheduler reports it
-    :param sequence: the last one that it took from this host
+    :param sequence: the last sequence that the scheduler has accepted from this host
     """
     return 'applied' if outcome == 'stale' and sequence == report.sequence else outcome
 
@@ -138,4 +148,54 @@ class GuestDriver(Protocol):
         """Stop a guest; no error where it has ended already.  :raises GuestError:"""
 
     def await_start(self, claim_id: str, seconds: float) -> bool:
-        """Wait for a start of an earlier process; return whether none is under way."""
+        """Wait for a start that an earlier agent process began; return whether it is over."""
+
+
+#: Called with a metric's name, how much, and labels.
+CountCallback = Callable[..., None]
+
+
+class ReportSource(abc.ABC):
+    """Base class of report sources; see ``doc/source/contributor/write-a-report-source.rst``.
+
+    :cvar metrics_group: group of options whose ``metrics_port`` is that of its metrics
+    :ivar stopping: set by the handler of a signal: begin nothing new
+    """
+
+    metrics_group = 'report_source'
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+
+    @classmethod  # noqa: B027 - most will have none of their own
+    def register_opts(cls, conf: Any) -> None:
+        """Register the source's groups of options; none by default.
+
+        :param conf: a ``ConfigOpts`` that has read its files
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def from_conf(cls, conf: Any, count: CountCallback, gauge: CountCallback) -> 'ReportSource':
+        """Return a source as configured, which has sent nothing yet.
+
+        :param conf: the process's global configuration object, as oslo.messaging needs it
+        :param count: counts an event
+        :param gauge: sets a current amount
+        :raises GanttError: e.g. an option is wrong, or the broker is away
+        """
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Start the source; return once its credentials and servers have been seen to work.
+
+        :raises GanttError: the source cannot work, and waiting will not help
+        """
+
+    @abc.abstractmethod
+    def stop(self, seconds: float) -> bool:
+        """Stop the source; return whether work under way was finished in time."""
+
+    def status(self) -> dict[str, object]:
+        """Return the state of the source as key -> value, for a log line."""
+        return {}

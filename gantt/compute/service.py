@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wiring of gantt-compute from its configuration: a machine, a farm, a file of hosts, or facts."""
+"""Wiring of gantt-compute: the agent of a machine, a farm, a file of hosts, or facts only."""
 
 import abc
 import logging
@@ -11,21 +11,19 @@ from typing import Any
 
 from gantt import client, exceptions
 from gantt.client.signing import Signer
+from gantt.compute import farm, shapes
 from gantt.compute.agent import key_file
 from gantt.compute.agent.agent import AgentSettings
+from gantt.compute.agent.host_agent import HostAgent, HostAgentSettings, with_agent
 from gantt.compute.agent.journal import SqliteJournal
-from gantt.compute.drivers.beside_nova import NovaCompanion
-from gantt.compute.drivers.start_locks import StartLocks
-from gantt.compute.drivers.this_machine import ThisMachine
-from gantt.compute.farm import faults, shapes
-from gantt.compute.farm.farm import Claimed, Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
-from gantt.compute.farm.runner import Runner
-from gantt.compute.listen import BuildListener, Methods
-from gantt.compute.over_rpc import OverRpc
+from gantt.compute.agent.runner import Runner
+from gantt.compute.drivers.this_machine import StartLocks, ThisMachine
+from gantt.compute.facts_only import FactsReader, FactsReporter
+from gantt.compute.farm import Farm, FarmPlan, ReservedClaimsTask
+from gantt.compute.listen import BuildListener, interface_of
+from gantt.compute.over_rpc import RpcSchedulerPort
 from gantt.compute.ports import SchedulerPort
-from gantt.compute.sources.facts_only import FactsOnly
-from gantt.compute.sources.report_only import ReportOnly
+from gantt.compute.report_only import ReportOnly
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import RegisterHost
 from gantt.rpc.amqp.transport import wait_for_broker
@@ -34,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 #: Signal number -> its handler, whose result is logged.
 Signals = dict[int, Callable[[], object]]
-#: Returns the claims that are reserved now, each as its build; see ``Claimed``.
+#: Returns the claims that are reserved now, each as its build; see ``ReservedClaimsTask``.
 Reserved = Callable[[], Iterable[Build]]
 
 
@@ -43,11 +41,11 @@ class ComputeService(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Start; the broker is there."""
+        """Start the service; called once the broker answers."""
 
     @abc.abstractmethod
     def stop(self, seconds: float) -> bool:
-        """Take nothing new, finish what was begun; return whether it ended in time."""
+        """Refuse new builds, finish those under way; return whether they ended in time."""
 
     @abc.abstractmethod
     def status(self) -> dict[str, object]:
@@ -78,7 +76,7 @@ class HostService(ComputeService):
             cell=c.cell or None,
             zone=c.zone or None,
         )
-        self.member: HostAgent = with_agent(
+        self.host_agent: HostAgent = with_agent(
             announcement,
             port,
             driver,
@@ -87,15 +85,15 @@ class HostService(ComputeService):
             random.Random(),
         )
         self._runner = Runner(threads=2)
-        agent = self.member.agent
+        agent = self.host_agent.agent
         assert agent is not None
         self._listener = BuildListener(
-            carrier, self.name, Methods(agent), threads=c.threads, queue=c.queue_limit
+            carrier, self.name, interface_of(agent), threads=c.threads, queue=c.queue_limit
         )
 
     def start(self) -> None:
         self._listener.start()
-        self._runner.add(self.member)
+        self._runner.add(self.host_agent)
         self._runner.start()
         LOG.info('Host receives builds: host=%s topic=%s', self.name, self._listener.topic)
 
@@ -107,14 +105,15 @@ class HostService(ComputeService):
         return done
 
     def status(self) -> dict[str, object]:
-        return self.member.status()
+        return self.host_agent.status()
 
 
 class FarmService(ComputeService):
     """Service with a farm of fake hosts, and one topic for all of them.
 
     :param name: name of the topic
-    :param reserved: returns the claims that it builds without a message; None: none
+    :param reserved: function that returns the reserved claims, which the farm builds without a
+        message
     """
 
     def __init__(
@@ -130,18 +129,18 @@ class FarmService(ComputeService):
             count=conf.fake,
             seed=conf.seed,
             prefix=c.farm_prefix,
-            shapes=shapes.load_shapes(conf.shapes) if conf.shapes else list(shapes.DEFAULT),
+            shapes=shapes.load_shapes(conf.shapes) if conf.shapes else list(shapes.DEFAULT_SHAPES),
             start_seconds=c.farm_start_seconds,
             start_failures=c.farm_start_failures,
             threads=c.farm_threads,
         )
-        events = faults.load_events(conf.events) if conf.events else []
+        events = farm.load_events(conf.events) if conf.events else []
         self.farm = Farm(plan, port, _settings(c, logging.DEBUG), events)
-        methods = Methods(self.farm, self.farm.command, logging.DEBUG)
+        interface = interface_of(self.farm, self.farm.command, logging.DEBUG)
         self._listener = BuildListener(
             carrier,
             name,
-            methods,
+            interface,
             list(self.farm.hosts),
             threads=c.farm_threads,
             queue=c.queue_limit,
@@ -150,7 +149,7 @@ class FarmService(ComputeService):
         if reserved is not None:
             # Threads of its own: a guest that takes long to start holds no report up.
             self._builders = Runner(c.farm_threads)
-            self._builders.add(Claimed(self.farm, reserved))
+            self._builders.add(ReservedClaimsTask(self.farm, reserved))
 
     def start(self) -> None:
         self._listener.start()
@@ -173,11 +172,11 @@ class FarmService(ComputeService):
         return self.farm.status()
 
     def signals(self) -> Signals:
-        die_order = faults.Fault(do='die', hosts=faults.Selector(fraction=0.1))
+        die_order = farm.Fault(do='die', hosts=farm.HostSelector(fraction=0.1))
         return {
             signal.SIGHUP: self.status,
             signal.SIGUSR1: lambda: self.farm.command(die_order),
-            signal.SIGUSR2: lambda: self.farm.command(faults.Fault(do='revive')),
+            signal.SIGUSR2: lambda: self.farm.command(farm.Fault(do='revive')),
         }
 
 
@@ -191,13 +190,13 @@ class ReportOnlyService(ComputeService):
     def start(self) -> None:
         self._hosts.start()
         self._runner.start()
-        LOG.info('Agent reports for the hosts of a file: hosts=%d', len(self._hosts.members))
+        LOG.info('Agent reports for the hosts of a file: hosts=%d', len(self._hosts.host_agents))
 
     def stop(self, seconds: float) -> bool:
         return self._runner.stop(seconds)
 
     def status(self) -> dict[str, object]:
-        members = self._hosts.members.values()
+        members = self._hosts.host_agents.values()
         return {
             'hosts': len(members),
             'registered': sum(m.session.is_registered for m in members),
@@ -215,26 +214,28 @@ class FactsOnlyService(ComputeService):
     def __init__(self, conf: Any, carrier: Any) -> None:
         c = conf.compute
         name = conf.name or c.name or conf.host
-        machine = NovaCompanion(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
-        self.member = FactsOnly(
+        machine = FactsReader(c, name, pathlib.Path(conf.state_path, 'compute', f'{name}.starts'))
+        self.host_agent = FactsReporter(
             name,
-            machine.look,
-            client.NovaClient(carrier, timeout=c.call_seconds, signer=_signer(conf)),
+            machine.read,
+            client.StatsClient(carrier, timeout=c.call_seconds, signer=_signer(conf)),
             c.report_seconds,
             random.Random(),
         )
         self._runner = Runner(threads=1)
 
     def start(self) -> None:
-        self._runner.add(self.member)
+        self._runner.add(self.host_agent)
         self._runner.start()
-        LOG.info('Agent reports facts that the APIs of Nova do not have: host=%s', self.member.name)
+        LOG.info(
+            'Agent reports facts that the APIs of Nova do not have: host=%s', self.host_agent.name
+        )
 
     def stop(self, seconds: float) -> bool:
         return self._runner.stop(seconds)
 
     def status(self) -> dict[str, object]:
-        return self.member.status()
+        return self.host_agent.status()
 
 
 def from_conf(conf: Any, reserved: Reserved | None = None) -> ComputeService:
@@ -268,7 +269,7 @@ def from_conf(conf: Any, reserved: Reserved | None = None) -> ComputeService:
         if is_wrong:
             raise exceptions.Misconfigured(option=option, problem=problem, fix=fix)
     carrier = client.get_transport(conf)
-    port = OverRpc(carrier, conf.compute.call_seconds, _signer(conf))
+    port = RpcSchedulerPort(carrier, conf.compute.call_seconds, _signer(conf))
     if conf.fake:
         service: ComputeService = FarmService(conf, carrier, port, conf.name or 'farm', reserved)
     elif conf.report_only:
@@ -300,14 +301,14 @@ def _signer(conf: Any) -> Signer | None:
 
     The agent of a machine has a key of its own.  Processes that play hosts, or speak for others',
     have one only where it is configured: they may be started anywhere, and their hosts have no
-    disk.  So has an agent beside nova-compute, which needs no state of its own.
+    disk.  So has an agent on a host of nova-compute, which needs no state of its own.
     """
     is_own = not (conf.fake or conf.report_only or conf.facts_only)
     if not (conf.compute.sign_messages and (is_own or conf.compute.key_file)):
         return None
-    # Unless it is configured, the key is stored beside the journal.
+    # Unless it is configured, the key is stored next to the journal.
     option = '[compute] key_file' if conf.compute.key_file else '[compute] journal'
-    signer = key_file.load_or_make(key_path(conf), option)
+    signer = key_file.load_or_create(key_path(conf), option)
     LOG.info('Messages are signed: key=%s', signer.fingerprint)
     return signer
 

@@ -3,8 +3,8 @@
 
 from oslo_config import cfg
 
-from gantt.conf import floats
-from gantt.core.candidates.find import STEPS_MAX
+from gantt.conf import FloatOpt
+from gantt.core.candidates.find import QUERY_STEPS_MAX
 
 GROUP = cfg.OptGroup('api', title='The HTTP interface')
 
@@ -39,14 +39,14 @@ OPTS = [
         help='Connections that gantt-api keeps open at a time, those that are silent included; '
         'further ones wait until one is closed. Each takes a file descriptor, and one more while a '
         'body of more than 8 KiB waits for its thread. Projects take turns at the threads; '
-        'connections are of nobody yet.',
+        'connections belong to no project yet.',
     ),
     cfg.IntOpt(
         'idle_seconds',
         default=60,
         min=1,
         max=3600,
-        help='After so long without a word from its client a connection is closed, in seconds.',
+        help='Seconds without a byte from its client after which a connection is closed.',
     ),
     cfg.StrOpt(
         'auth_strategy',
@@ -65,7 +65,7 @@ OPTS = [
         'Most paths take 131072 bytes at most, whatever this says; those that list many hosts '
         '(aggregates, what-if, replay) take this much.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'table_age_seconds',
         default=1.0,
         min=0.05,
@@ -73,7 +73,7 @@ OPTS = [
         help='How old the host table may be that answers are made from, in seconds. The table '
         'is brought up to date when it is asked for and older than this.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'table_age_unhealthy_seconds',
         default=60.0,
         min=1.0,
@@ -92,7 +92,7 @@ OPTS = [
         default=[],
         help='Host names by which gantt-api may be asked with auth_strategy = noauth, besides '
         'addresses, localhost, [api] host and the name of the machine. Another name is answered '
-        '421: a web page could have led it here. Not looked at with tokens.',
+        '421: a web page could have led it here. Ignored where callers have tokens.',
     ),
     cfg.BoolOpt(
         'behind_proxy',
@@ -115,7 +115,7 @@ OPTS = [
     ),
     cfg.IntOpt(
         'candidate_steps_max',
-        default=STEPS_MAX,
+        default=QUERY_STEPS_MAX,
         min=1000,
         max=100_000_000,
         help='How many steps the search for one list of allocation candidates may take: each is a '

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[audit_trail]: where it is kept who changed what."""
+"""[audit_trail]: the file that records who changed what."""
 
 from oslo_config import cfg
 

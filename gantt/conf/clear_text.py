@@ -13,16 +13,16 @@ from gantt import exceptions
 LOG = logging.getLogger(__name__)
 
 #: Addresses that no other machine can listen in on.
-_LOOPBACK = ('', 'localhost', '::1')
-_VERIFIED = ('verify-ca', 'verify-full')
+_LOOPBACK_NAMES = ('', 'localhost', '::1')
+_VERIFYING_SSL_MODES = ('verify-ca', 'verify-full')
 
 
 class Exposure(NamedTuple):
-    """One connection or listener.
+    """A connection or listener without TLS, or without proof of who the server is.
 
-    :ivar option: that is to be changed
-    :ivar value: of it, without secrets
-    :ivar problem: who may do what
+    :ivar option: the option that is to be changed
+    :ivar value: value of the option, without secrets
+    :ivar problem: who on the network may read or forge what
     """
 
     option: str
@@ -31,20 +31,20 @@ class Exposure(NamedTuple):
     fix: str
 
 
-def is_here(host: str | None) -> bool:
+def is_local(host: str | None) -> bool:
     """Return whether a host is this machine, or a socket on it."""
     host = host or ''
-    return host in _LOOPBACK or host.startswith(('127.', '/'))
+    return host in _LOOPBACK_NAMES or host.startswith(('127.', '/'))
 
 
-def of_broker(hosts: list[str | None], rabbit: Any, shown: str) -> Exposure | None:
-    """Return the exposure of the way to a broker, if any.
+def broker_exposure(hosts: list[str | None], rabbit: Any, shown: str) -> Exposure | None:
+    """Return the exposure of the connection to a broker; None: it is local, or verified TLS.
 
-    :param hosts: of its nodes
+    :param hosts: host names of the broker's nodes
     :param rabbit: options of [oslo_messaging_rabbit] in force
-    :param shown: its masked url
+    :param shown: the broker's url, without its password
     """
-    if all(map(is_here, hosts)):
+    if all(map(is_local, hosts)):
         return None
     if not rabbit.ssl:
         return Exposure(
@@ -65,20 +65,19 @@ def of_broker(hosts: list[str | None], rabbit: Any, shown: str) -> Exposure | No
     return None
 
 
-def of_database(url: Any, parameters: str = '') -> Exposure | None:
-    """Return the exposure of the way to a database, if any.
+def database_exposure(url: Any, parameters: str = '') -> Exposure | None:
+    """Return the exposure of the connection to a database; None: there is none.
 
-    :param url: SQLAlchemy's
-    :param parameters: [database] connection_parameters
+    :param url: SQLAlchemy's URL of the database :param parameters: [database] connection_parameters
     """
-    if url.get_backend_name() == 'sqlite' or is_here(url.host):
+    if url.get_backend_name() == 'sqlite' or is_local(url.host):
         return None
     parameters_found = {
         **url.query,
         **dict(p.split('=', 1) for p in parameters.split('&') if '=' in p),
     }
     if url.get_backend_name() == 'postgresql':
-        is_safe = parameters_found.get('sslmode') in _VERIFIED
+        is_safe = parameters_found.get('sslmode') in _VERIFYING_SSL_MODES
         fix = 'Add ?sslmode=verify-full&sslrootcert=FILE'
     else:
         is_safe = 'ssl_ca' in parameters_found
@@ -93,12 +92,12 @@ def of_database(url: Any, parameters: str = '') -> Exposure | None:
     )
 
 
-def of_listener(option: str, host: str, what: str) -> Exposure | None:
+def listener_exposure(option: str, host: str, what: str) -> Exposure | None:
     """Return the exposure of an address that is listened on without TLS, if any.
 
-    :param what: crosses the network there
+    :param what: what crosses the network there, for the message
     """
-    if is_here(host):
+    if is_local(host):
         return None
     return Exposure(
         option,
@@ -108,29 +107,29 @@ def of_listener(option: str, host: str, what: str) -> Exposure | None:
     )
 
 
-def of_api(conf: Any) -> Exposure | None:
+def api_exposure(conf: Any) -> Exposure | None:
     """Return the exposure of the address of gantt-api, if any."""
-    return of_listener('[api] host', str(conf.api.host), 'tokens, requests and answers')
+    return listener_exposure('[api] host', str(conf.api.host), 'tokens, requests and answers')
 
 
-def of_metrics(conf: Any) -> Exposure | None:
+def metrics_exposure(conf: Any) -> Exposure | None:
     """Return the exposure of the address of metrics, if any."""
     crossing = 'figures and health, which anybody may ask for,'
-    return of_listener('[DEFAULT] metrics_host', str(conf.metrics_host), crossing)
+    return listener_exposure('[DEFAULT] metrics_host', str(conf.metrics_host), crossing)
 
 
-def guard(conf: Any, found: Exposure | None) -> None:
+def warn_of_exposures(conf: Any, exposure: Exposure | None) -> None:
     """Warn of exposures at the start of a process.
 
     :raises Misconfigured: [DEFAULT] strict_transport is set
     """
-    if found is None:
+    if exposure is None:
         return
     # A client in another program has no such option.
     if getattr(conf, 'strict_transport', False):
         raise exceptions.Misconfigured(
-            option=found.option,
-            problem=f'{found.value}: {found.problem}, and [DEFAULT] strict_transport is set',
-            fix=found.fix,
+            option=exposure.option,
+            problem=f'{exposure.value}: {exposure.problem}, and [DEFAULT] strict_transport is set',
+            fix=exposure.fix,
         )
-    LOG.warning('Connection is in clear text: option=%s value=%s problem=%s fix=%s', *found)
+    LOG.warning('Connection is in clear text: option=%s value=%s problem=%s fix=%s', *exposure)

@@ -5,7 +5,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from gantt.conf import floats
+from gantt.conf import FloatOpt
 
 GROUP = cfg.OptGroup(
     'compute',
@@ -125,21 +125,21 @@ OPTS = [
         help='Every so many reports, one states every fact; those between state what '
         'changed since it.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'change_report_seconds',
         default=1.0,
         min=0.05,
         max=60.0,
-        help='Seconds from a guest that started or went to the report that says so.',
+        help='Seconds from the start or the end of a guest to the report of it.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'call_seconds',
         default=10.0,
         min=0.5,
         max=120.0,
         help='Seconds that one call to the scheduler may take before it is asked again.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'confirm_seconds',
         default=120.0,
         min=1.0,
@@ -214,21 +214,21 @@ OPTS = [
         default='/',
         help='A directory on the file system whose space guests get as DISK_GB.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'cpu_allocation_ratio',
         default=4.0,
         min=0.01,
         max=1000,
         help='VCPU promised per logical processor.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'ram_allocation_ratio',
         default=1.0,
         min=0.01,
         max=1000,
         help='MiB of MEMORY_MB promised per MiB that is there.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'disk_allocation_ratio',
         default=1.0,
         min=0.01,
@@ -280,8 +280,8 @@ OPTS = [
     cfg.StrOpt(
         'hypervisor_type',
         default='',
-        help='What runs the guests, e.g. QEMU. Empty: QEMU where /dev/kvm is there, '
-        'else nothing is said.',
+        help='Type of the hypervisor, e.g. QEMU. Empty: QEMU where /dev/kvm is there, '
+        'else no type is reported.',
     ),
     cfg.StrOpt(
         'guest_start_command',
@@ -326,7 +326,7 @@ OPTS = [
         'qemu.conf of libvirt. Processes of others are no guests, whatever they '
         'are called.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'guest_command_seconds',
         default=300.0,
         min=1.0,
@@ -335,14 +335,14 @@ OPTS = [
         'counts as failed.',
     ),
     cfg.StrOpt('farm_prefix', default='fake', help='With --fake: how the names of hosts begin.'),
-    floats.FloatOpt(
+    FloatOpt(
         'farm_start_seconds',
         default=0.0,
         min=0.0,
         max=3600.0,
         help='With --fake: seconds that a guest takes to start.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'farm_start_failures',
         default=0.0,
         min=0.0,

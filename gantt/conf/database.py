@@ -6,7 +6,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_db import options
 
-from gantt.conf import floats
+from gantt.conf import FloatOpt
 
 GROUP = 'database'
 
@@ -20,24 +20,24 @@ OPTS = [
         'again after a deadlock, a serialization failure, a lock wait that took too long '
         "and a lost connection; oslo.db's own db_max_retries is not used.",
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'transaction_seconds',
         default=15.0,
         min=0.1,
         max=300.0,
         help='How long a transaction is tried for, all attempts together.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'lock_wait_seconds',
         default=0.5,
         min=0.05,
         max=60.0,
         help='How long one statement waits for a row that another transaction keeps locked. '
-        'After that what needs the row is set apart: requests are planned without that host, '
-        'reports of it wait, and who asks for that very host is told to ask again. MariaDB and '
-        'MySQL count whole seconds, 1 at least.',
+        'After that requests are planned without that host, reports of it wait, and a request '
+        'for that very host is answered "busy". MariaDB and MySQL count whole seconds, 1 at '
+        'least.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'idle_transaction_seconds',
         default=1.5,
         min=0.5,
@@ -54,7 +54,7 @@ OPTS = [
         max=3600,
         help='The longest that one statement may take.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'answer_seconds',
         default=10.0,
         min=1.0,

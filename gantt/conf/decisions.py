@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[decisions]: how many are kept, and for how long."""
+"""[decisions]: how many decisions are stored, and for how long."""
 
 from oslo_config import cfg
 
-from gantt.conf import floats, mutable
+from gantt.conf import FloatOpt, mutable
 
 GROUP = cfg.OptGroup('decisions', title='How decisions are stored')
 
@@ -37,7 +37,7 @@ OPTS = [
         'of the project that has the most are dropped and '
         'counted. Placements are written with their claims.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'replay_seconds',
         default=1800.0,
         min=0.0,

@@ -13,7 +13,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
-from gantt.conf import floats, mutable, register_group
+from gantt.conf import FloatOpt, mutable, register_group
 from gantt.core.plugin import Option, Plugin
 from gantt.core.table.facts import LOCATION_PARTS
 from gantt.core.weighers.base import NORMALIZATIONS
@@ -144,10 +144,10 @@ PREFILTER_OPTS = [
     ),
 ]
 
-_KINDS = {
+_OPTION_CLASSES = {
     bool: cfg.BoolOpt,
     int: cfg.IntOpt,
-    float: floats.FloatOpt,
+    float: FloatOpt,
     str: cfg.StrOpt,
     list: cfg.ListOpt,
 }
@@ -156,14 +156,14 @@ _KINDS = {
 def opts_of(plugin: type[Plugin], is_mutable: bool = True) -> list[Any]:
     """Return the options that a plugin declares, for oslo.config.
 
-    :param is_mutable: a running process takes another value
+    :param is_mutable: whether a running process applies a changed value
     :raises PluginError: an option has a type that no configuration file has
     """
-    return [_opt(plugin, option, is_mutable) for option in plugin.options]
+    return [_plugin_option(plugin, option, is_mutable) for option in plugin.options]
 
 
-def _opt(plugin: type[Plugin], option: Option, is_mutable: bool) -> Any:
-    make = _KINDS.get(option.type)
+def _plugin_option(plugin: type[Plugin], option: Option, is_mutable: bool) -> Any:
+    make = _OPTION_CLASSES.get(option.type)
     if make is None:
         raise exceptions.PluginError(
             plugin=plugin.name,
@@ -181,8 +181,8 @@ def _opt(plugin: type[Plugin], option: Option, is_mutable: bool) -> Any:
     return make(option.name, mutable=is_mutable, **common, **bounds)
 
 
-def chosen(conf: Any) -> dict[str, list[str]]:
-    """Return, by group of plugins, the names of those that are enabled, in this order."""
+def enabled_plugins(conf: Any) -> dict[str, list[str]]:
+    """Return group of plugins -> names of the enabled plugins, in the configured order."""
     section = conf[FILTERS.name]
     return {
         plugin_loader.FILTERS: [*section.enabled_filters, *section.extra_filters],
@@ -205,16 +205,17 @@ def register_opts(conf: Any) -> None:
         (plugin_loader.FILTERS, plugin_loader.DEFAULT_FILTERS),
         (plugin_loader.WEIGHERS, plugin_loader.DEFAULT_WEIGHERS),
     ):
-        for plugin in _loadable(group, names):
+        for plugin in _loadable_plugins(group, names):
             register_group(conf, GROUPS[group], opts_of(plugin))
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
     """Return for oslo.config's generator the options of everything that is installed and loads."""
     plugin_options = {
-        group: _once(
+        group: _without_repeats(
             itertools.chain.from_iterable(
-                opts_of(plugin) for plugin in _loadable(group, plugin_loader.installed(group))
+                opts_of(plugin)
+                for plugin in _loadable_plugins(group, plugin_loader.installed(group))
             )
         )
         for group in GROUPS
@@ -225,12 +226,12 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
     ]
 
 
-def _once(opts: Iterable[Any]) -> list[Any]:
+def _without_repeats(opts: Iterable[Any]) -> list[Any]:
     """Drop repeats: plugins of one family share options."""
     return list({opt.name: opt for opt in opts}.values())
 
 
-def _loadable(group: str, names: Iterable[str]) -> Iterable[type[Plugin]]:
+def _loadable_plugins(group: str, names: Iterable[str]) -> Iterable[type[Plugin]]:
     # A plugin that does not load is reported when it is enabled.
     for name in names:
         try:

@@ -24,12 +24,12 @@ def register_opts(conf: Any) -> None:
 
 
 def section(conf: Any, group: str) -> str:
-    """Return the group that has the credentials of one: ``auth_section``, or itself."""
+    """Return the group with the credentials for ``group``: its ``auth_section``, or itself."""
     return conf[group].auth_section or group
 
 
-def is_given(conf: Any, group: str) -> bool:
-    """Return whether a group has credentials; where it names a section, that has ``auth_type``."""
+def has_credentials(conf: Any, group: str) -> bool:
+    """Return whether a group, or the section that it names, has credentials (``auth_type``)."""
     return bool(conf[group].auth_section or conf[group].auth_type)
 
 

@@ -18,14 +18,14 @@ PROGRAMS = {
     'report_source': 'gantt-report-source',
     'shadow': 'gantt-shadow',
 }
-_ANY = ('0.0.0.0', '::')  # nosec B104 # looked for, not bound to
+_ANY_ADDRESSES = ('0.0.0.0', '::')  # nosec B104 # looked for, not bound to
 
 
 class Ports(NamedTuple):
     """Ports that a program listens on.
 
-    :ivar option: that sets the first of them
-    :ivar number: how many that follow each other
+    :ivar option: the option that sets the first port
+    :ivar number: number of consecutive ports
     """
 
     option: str
@@ -35,8 +35,8 @@ class Ports(NamedTuple):
     number: int = 1
 
 
-class Clash(NamedTuple):
-    """Two programs that want one port; one that has several is the first."""
+class PortClash(NamedTuple):
+    """Two programs configured for one port; a program with several ports is ``first``."""
 
     one: Ports
     other: Ports
@@ -44,7 +44,7 @@ class Clash(NamedTuple):
 
 
 def metrics_port_opt(program: str) -> cfg.PortOpt:
-    """Return the option of a program that is one process on a machine."""
+    """Return the option ``metrics_port`` of a program with one process on a machine."""
     return cfg.PortOpt(
         'metrics_port',
         default=0,
@@ -57,7 +57,7 @@ def metrics_port_opt(program: str) -> cfg.PortOpt:
 def metrics(conf: Any, group: str) -> Ports:
     """Return where a program shows metrics; ``first`` is 0 where it does not.
 
-    :param group: of :data:`PROGRAMS`
+    :param group: group of the program's options, a key of :data:`PROGRAMS`
     """
     holder = conf if group == 'DEFAULT' else conf[group]
     workers = conf.scheduler.workers if group == 'DEFAULT' and 'scheduler' in conf else 1
@@ -70,7 +70,7 @@ def metrics(conf: Any, group: str) -> Ports:
     )
 
 
-def clashes(conf: Any) -> list[Clash]:
+def port_clashes(conf: Any) -> list[PortClash]:
     """Return the ports that two programs would listen on.
 
     :param conf: with all options of Gantt
@@ -79,9 +79,9 @@ def clashes(conf: Any) -> list[Clash]:
     listening.append(Ports('[api] port', 'gantt-api', str(conf.api.host), conf.api.port))
     listening = [ports for ports in listening if ports.first]
     return [
-        Clash(ports, further, max(ports.first, further.first))
+        PortClash(ports, further, max(ports.first, further.first))
         for ports, further in itertools.combinations(listening, 2)
         if ports.first < further.first + further.number
         and further.first < ports.first + ports.number
-        if ports.host == further.host or {ports.host, further.host} & set(_ANY)
+        if ports.host == further.host or {ports.host, further.host} & set(_ANY_ADDRESSES)
     ]

@@ -16,14 +16,14 @@ def pipeline_from_conf(conf: Any) -> Pipeline:
     """
     chosen = conf[filters.FILTERS.name]
     loaded: dict[str, list[Any]] = {}
-    for group, names in filters.chosen(conf).items():
+    for group, names in filters.enabled_plugins(conf).items():
         values: dict[str, Any] = {}
         for name in names:
             values.update(filters.register_plugin(conf, group, plugin_loader.find(group, name)))
         try:
             loaded[group] = plugin_loader.load(names, values, group)
         except exceptions.PluginError as e:
-            raise _of_option(e, filters.GROUPS[group].name) from None
+            raise _error_of_option(e, filters.GROUPS[group].name) from None
     return Pipeline(
         loaded[plugin_loader.FILTERS],
         loaded[plugin_loader.WEIGHERS],
@@ -40,8 +40,8 @@ def pipeline_from_conf(conf: Any) -> Pipeline:
     )
 
 
-def _of_option(error: exceptions.PluginError, group: str) -> exceptions.PluginError:
-    """Return the error of a value, under the full name of the option that it was given by."""
+def _error_of_option(error: exceptions.PluginError, group: str) -> exceptions.PluginError:
+    """Return a plugin's error about an option's value, with the full name of the option."""
     name = error.kwargs.get('option')
     if not name:
         return error

@@ -12,33 +12,35 @@ from gantt.core.messages import resource_classes
 
 GROUP = cfg.OptGroup('quotas', title='How much one project may have')
 
-_WHOM = (
+_SCOPE_HELP = (
     'It binds what members of the project ask for over HTTP; what services such as Nova place '
     'for the project only a limit that "gantt quota set" gave this very project binds. '
     '"gantt quota set default" stores another default, which goes before this one. -1: no limit.'
 )
 
 
-def _limit(name: str, default: int, text: str) -> cfg.IntOpt:
+def _limit_option(name: str, default: int, text: str) -> cfg.IntOpt:
     return mutable.IntOpt(
         name,
         default=default,
         min=quota.UNLIMITED,
         max=quota.LIMIT_MAX,
-        help=f'{text} {_WHOM}',
+        help=f'{text} {_SCOPE_HELP}',
     )
 
 
 OPTS = [
-    _limit(quota.CLAIMS_IN_FLIGHT, 100, 'Claims of a project that are reserved and not confirmed.'),
-    _limit(quota.LIVE_CLAIMS, 200, 'Consumers of a project that have a live claim.'),
-    _limit(quota.SERVER_GROUPS, 100, 'Server groups of a project.'),
-    _limit(
+    _limit_option(
+        quota.CLAIMS_IN_FLIGHT, 100, 'Claims of a project that are reserved and not confirmed.'
+    ),
+    _limit_option(quota.LIVE_CLAIMS, 200, 'Consumers of a project that have a live claim.'),
+    _limit_option(quota.SERVER_GROUPS, 100, 'Server groups of a project.'),
+    _limit_option(
         quota.RESERVATIONS,
         1000,
         'Reservations of a project in plans of groups, until their guests run.',
     ),
-    _limit(
+    _limit_option(
         quota.REQUESTS_PER_MINUTE,
         1200,
         'Requests for places of a project in a minute, dry runs included; so many may come at '
@@ -50,7 +52,7 @@ OPTS = [
         default={'VCPU': '800', 'MEMORY_MB': '3276800', 'DISK_GB': '20000'},
         help='Amounts of a project by resource class, in the unit of the class: pairs '
         'CLASS:AMOUNT, as in "VCPU:200, MEMORY_MB:512000". A class that is not named has no '
-        f'limit. {_WHOM}',
+        f'limit. {_SCOPE_HELP}',
     ),
 ]
 
@@ -60,7 +62,7 @@ def limits(conf: Any) -> dict[str, int]:
 
     :raises Misconfigured: an amount is wrong
     """
-    limit_of = {name: getattr(conf.quotas, name) for name in quota.COUNTS}
+    limit_of = {name: getattr(conf.quotas, name) for name in quota.COUNT_LIMITS}
     for name, text in conf.quotas.amounts.items():
         amount = int(text) if text.removeprefix('-').isdecimal() and len(text) < 20 else None
         is_class = resource_classes.is_class_name(name)
@@ -71,5 +73,5 @@ def limits(conf: Any) -> dict[str, int]:
                 fix='Give resource classes such as VCPU or CUSTOM_LICENSE, each with a whole '
                 f'number from 0 to {quota.LIMIT_MAX}, or {quota.UNLIMITED} for no limit',
             )
-        limit_of[f'{quota.CLASS}{name}'] = amount
+        limit_of[f'{quota.CLASS_LIMIT_PREFIX}{name}'] = amount
     return limit_of

@@ -7,7 +7,7 @@ and heartbeats are set in [oslo_messaging_rabbit].
 
 from oslo_config import cfg
 
-from gantt.conf import floats
+from gantt.conf import FloatOpt
 
 GROUP = cfg.OptGroup('rpc')
 
@@ -27,9 +27,9 @@ OPTS = [
         default=1 << 20,
         min=4096,
         max=64 << 20,
-        help='Largest message that is looked at, in bytes. A larger one is refused unread. '
-        'Requests and words about claims are refused from 131072 bytes on, requests of Nova from '
-        '262144 on, whatever this says. A '
+        help='Largest message that is accepted, in bytes. A larger one is refused unread. '
+        'Requests and claim updates are refused from 131072 bytes on, requests of Nova from '
+        '262144 on, whatever the value. A '
         'full report of a host with 1000 guests has about 150 kB. Set the limit of the broker '
         '(max_message_size) as well: it protects the network and the memory of the receiver.',
     ),
@@ -38,8 +38,8 @@ OPTS = [
         default=4,
         min=1,
         max=64,
-        help='Threads per topic for what waits for the database by itself: the words about claims '
-        'above all. select_destinations, registrations and reports do not use them.',
+        help='Threads per topic for methods that wait for the database one by one, such as claim '
+        'updates. select_destinations, registrations and reports do not use them.',
     ),
     cfg.IntOpt(
         'worker_queue_limit',
@@ -65,7 +65,7 @@ OPTS = [
         max=100_000,
         help='How many replies and postponed requests may wait for another try.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'self_ping_seconds',
         default=10.0,
         min=0,
@@ -74,7 +74,7 @@ OPTS = [
         'connection may be stuck although it is open; only a message shows it. 0: never, and '
         'a process that receives nothing stays so until somebody restarts it.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'self_ping_wait_seconds',
         default=5.0,
         min=0.1,
@@ -126,26 +126,26 @@ OPTS = [
         max=3600,
         help='How long a stopping process waits for the answers of what it had accepted.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'dictionary_cpu_allocation_ratio',
         default=4.0,
         min=0.01,
         max=1000,
-        help='VCPU overcommit of hosts that report in a foreign form without saying it.',
+        help='VCPU overcommit of hosts whose reports are of a foreign form and do not state it.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'dictionary_ram_allocation_ratio',
         default=1.0,
         min=0.01,
         max=1000,
-        help='Memory overcommit of hosts that report in a foreign form without saying it.',
+        help='Memory overcommit of hosts whose reports are of a foreign form and do not state it.',
     ),
-    floats.FloatOpt(
+    FloatOpt(
         'dictionary_disk_allocation_ratio',
         default=1.0,
         min=0.01,
         max=1000,
-        help='Disk overcommit of hosts that report in a foreign form without saying it.',
+        help='Disk overcommit of hosts whose reports are of a foreign form and do not state it.',
     ),
     cfg.BoolOpt(
         'nova_enabled',
@@ -174,9 +174,10 @@ OPTS = [
         default=45,
         min=1,
         max=600,
-        help='How long a request of Nova may wait here for room or for knowledge before it is '
-        'answered NoValidHost. Never more than three quarters of the time after which the caller '
-        'gives up without a sign of life (long_rpc_timeout and rpc_response_timeout of Nova).',
+        help='How long a request of Nova may wait here for room, or for the state of hosts, before '
+        'it is answered NoValidHost. Never more than three quarters of the time after which the '
+        'caller gives up without a sign of life (long_rpc_timeout and rpc_response_timeout of '
+        'Nova).',
     ),
     cfg.IntOpt(
         'nova_lease_seconds',
@@ -198,7 +199,7 @@ OPTS = [
         'nova_notification_format',
         default='unversioned',
         choices=[
-            ('unversioned', 'the older form, as Nova does where it is not told otherwise'),
+            ('unversioned', 'the older form, the default of Nova'),
             ('versioned', 'the newer form'),
             ('both', 'each notification in both forms'),
             ('none', 'no notifications'),
@@ -221,6 +222,6 @@ OPTS = [
         max=3600,
         help='How far the clocks of the hosts of Nova and of this host may differ. Used to tell '
         'whether a call was queued before this process listened and its caller has given up, and '
-        'whether the word that a host no longer has an instance is about an earlier stay of it.',
+        'whether a message that a host no longer has an instance is about an earlier stay of it.',
     ),
 ]

@@ -3,8 +3,7 @@
 
 from oslo_config import cfg, types
 
-from gantt.conf import mutable
-from gantt.conf.floats import Finite
+from gantt.conf import Finite, mutable
 
 GROUP = cfg.OptGroup('scheduler', title='Queue, batches and the host table')
 
@@ -84,8 +83,8 @@ OPTS = [
             ),
             ('each', 'a line for every answer'),
         ],
-        help='What the log says of answers, at INFO. The decision of every request is stored '
-        'whatever stands here.',
+        help='Lines that the log has about answers, at INFO. The decision of every request is '
+        'stored with either value.',
     ),
     mutable.FloatOpt(
         'feed_seconds',
@@ -145,6 +144,6 @@ OPTS = [
         default=False,
         help='Refuse a report with a metric that nobody has declared, or with a value '
         'out of its declared bounds. Otherwise such a value is kept, and one out of '
-        'bounds has no say.',
+        'bounds is ignored.',
     ),
 ]

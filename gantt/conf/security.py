@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[security]: whose messages about hosts are taken."""
+"""[security]: which messages about hosts have to be signed."""
 
 from typing import Any
 
@@ -7,22 +7,22 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import mutable
-from gantt.core.resources.host_keys import Mode, Rules
+from gantt.core.resources.host_keys import SigningMode, SigningModes
 
 GROUP = cfg.OptGroup('security', title='Whose messages about hosts are taken')
 
 OPTS = [
     mutable.StrOpt(
         'signatures',
-        default=Mode.KNOWN.value,
+        default=SigningMode.KNOWN.value,
         choices=[
-            (Mode.OFF.value, 'signatures are not read, and no keys are stored'),
+            (SigningMode.OFF.value, 'signatures are not read, and no keys are stored'),
             (
-                Mode.KNOWN.value,
+                SigningMode.KNOWN.value,
                 'a host that has once registered with a key must sign with it; hosts '
                 'without one are accepted as before',
             ),
-            (Mode.REQUIRED.value, 'only messages of hosts that sign are accepted'),
+            (SigningMode.REQUIRED.value, 'only messages of hosts that sign are accepted'),
         ],
         help='Whether registrations, reports and messages about claims of compute hosts must be '
         'signed by them. Read by gantt-scheduler.',
@@ -37,19 +37,19 @@ OPTS = [
 ]
 
 
-def rules(conf: Any) -> Rules:
-    """Return the modes of hosts.
+def rules(conf: Any) -> SigningModes:
+    """Return the signing modes: that of all hosts, and those of hosts by pattern of their name.
 
-    :raises Misconfigured: a pair is wrong
+    :raises Misconfigured: a pair PATTERN:MODE has another form or an unknown mode
     """
     pairs = []
     for pair in conf.security.signatures_of_hosts:
         pattern, _, mode = pair.rpartition(':')
-        if not pattern or mode not in set(Mode):
+        if not pattern or mode not in set(SigningMode):
             raise exceptions.Misconfigured(
                 option='[security] signatures_of_hosts',
                 problem=f'{pair!r} is no pair PATTERN:MODE',
-                fix=f'Give one of {", ".join(Mode)} after the colon',
+                fix=f'Give one of {", ".join(SigningMode)} after the colon',
             )
-        pairs.append((pattern, Mode(mode)))
-    return Rules(mode=Mode(conf.security.signatures), of_hosts=tuple(pairs))
+        pairs.append((pattern, SigningMode(mode)))
+    return SigningModes(mode=SigningMode(conf.security.signatures), of_hosts=tuple(pairs))

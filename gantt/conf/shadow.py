@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[shadow]: deciding beside nova-scheduler, to compare."""
+"""[shadow]: deciding alongside nova-scheduler, to compare."""
 
 from oslo_config import cfg
 
-from gantt.conf import floats, listeners
+from gantt.conf import FloatOpt, listeners
 
 GROUP = cfg.OptGroup(
     'shadow',
@@ -13,13 +13,13 @@ GROUP = cfg.OptGroup(
 )
 
 OPTS = [
-    floats.FloatOpt(
+    FloatOpt(
         'outcome_seconds',
         default=300.0,
         min=10.0,
         max=86_400.0,
-        help='Seconds that it is listened for what became of a request in Nova: which '
-        'host says that it has the instance. Longer than a build takes.',
+        help='Seconds to wait for the outcome of a request in Nova, which is the host that '
+        'reports the instance. Set it longer than a build takes.',
     ),
     cfg.IntOpt(
         'pending_max',
@@ -36,7 +36,7 @@ OPTS = [
         help='Most comparisons in the database, the newest.',
     ),
     cfg.IntOpt('threads', default=4, min=1, max=64, help='Dry runs that are asked for at once.'),
-    floats.FloatOpt(
+    FloatOpt(
         'budget_seconds', default=10.0, min=0.1, max=600.0, help='Seconds that a dry run may take.'
     ),
     listeners.metrics_port_opt('gantt-shadow'),

@@ -9,6 +9,7 @@ whose name is nearly that of one of these.  Others may have groups of their own.
 import contextlib
 import itertools
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from typing import Any
@@ -17,11 +18,11 @@ import msgspec
 from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
-from gantt.conf import filters, opts
-from gantt.core.messages.near import near
+from gantt.conf import filters, list_opts
+from gantt.core.messages.near import nearest_names
 
 _ENTRY_POINTS = 'oslo.config.opts'
-#: Group -> who lists options of it beside us, as etc/gantt/config-generator.conf names them.
+#: Group -> who else lists options of it, as etc/gantt/config-generator.conf names them.
 _LIBRARIES = {
     'DEFAULT': ('oslo.config', 'oslo.log', 'oslo.messaging'),
     'database': ('oslo.db',),
@@ -35,10 +36,10 @@ _LIBRARIES = {
     'placement': ('gantt.keystone',),
 }
 #: Groups with the options of what their ``auth_type`` names.
-_AUTH = ('keystone_authtoken', 'nova', 'placement')
-_KIND = ('auth_type', 'auth_plugin')
+_AUTH_GROUPS = ('keystone_authtoken', 'nova', 'placement')
+_AUTH_TYPE_NAMES = ('auth_type', 'auth_plugin')
 #: Options that go without effect unless the plugin that reads them runs.
-NEEDED = {
+PLUGIN_OF_RULES = {
     ('filters', 'operator_rules'): 'RulesFilter',
     ('weighers', 'operator_preferences'): 'RulesWeigher',
 }
@@ -47,13 +48,16 @@ NEEDED = {
 #: Group -> option -> values, as a file has them.
 Sections = dict[str, dict[str, list[str]]]
 
+#: A dollar sign as such, or an option that oslo.config puts in its place.
+_REFERENCE = re.compile(r'\$(?:\$|\{?([_a-z][._a-z0-9]*))', re.IGNORECASE)
 
-class Unread(msgspec.Struct, frozen=True):
+
+class UnreadOption(msgspec.Struct, frozen=True):
     """An option that has no effect.
 
     :ivar option: ``[group] name``, or a group
-    :ivar value: as it stands there
-    :ivar why: and what may have been meant
+    :ivar value: value in the configuration file
+    :ivar why: why it has no effect, and which option may have been meant
     """
 
     option: str
@@ -64,22 +68,24 @@ class Unread(msgspec.Struct, frozen=True):
         return f'{self.option} has no effect: {self.why}'
 
 
-def unread(conf: Any) -> list[Unread]:
+def unread_options(conf: Any) -> list[UnreadOption]:
     """Return the options in the files of a configuration that are not read."""
-    return list(dict.fromkeys(itertools.chain(_in_files(conf), _of_plugins(conf))))
+    return list(
+        dict.fromkeys(itertools.chain(_options_in_files(conf), _rules_without_plugin(conf)))
+    )
 
 
-def strange(conf: Any) -> list[str]:
-    """Return groups of the files that none of us has: their options are not checked."""
-    files = parsed(conf)
-    registered = _known(conf, files)
+def unknown_groups(conf: Any) -> list[str]:
+    """Return the groups in the files that no program of Gantt has: their options go unchecked."""
+    files = parse_files(conf)
+    registered = _known_options(conf, files)
     return sorted({section for sections in files for section in sections} - set(registered))
 
 
-def listed() -> list[tuple[str, Any]]:
-    """Return group and option of all that Gantt and its installed libraries list."""
+def declared_options() -> list[tuple[str, Any]]:
+    """Return group and option of all that Gantt and its installed libraries declare."""
     by_name: dict[tuple[str, str], Any] = {}
-    lists = [opts.list_opts()]
+    lists = [list_opts()]
     for library in sorted({name for names in _LIBRARIES.values() for name in names}):
         with contextlib.suppress(ImportError, KeyError):
             lists.append(metadata.entry_points(group=_ENTRY_POINTS)[library].load()())
@@ -90,24 +96,59 @@ def listed() -> list[tuple[str, Any]]:
     return [(group, option) for (group, _), option in sorted(by_name.items())]
 
 
-def _in_files(conf: Any) -> Iterator[Unread]:
-    files = parsed(conf)
-    registered = _known(conf, files)
+def check_references(conf: Any) -> None:
+    """Check that each option that a value refers to, by ``$`` and its name, is there.
+
+    A password with a dollar sign looks like a reference.  oslo.config says, when the value is used,
+    that there is no such option as the part behind it, and not in which value.
+
+    :raises Misconfigured: names the option whose value it is
+    """
+    files = parse_files(conf)
+    values = [
+        (section, name, text)
+        for sections in files
+        for section, options in sections.items()
+        for name, texts in options.items()
+        for text in texts
+        if '$' in text
+    ]
+    if not values:
+        return
+    registered = _known_options(conf, files)
+    for section, name, text in values:
+        for reference in filter(None, _REFERENCE.findall(text)):
+            group, dot, option = reference.rpartition('.')
+            groups = (group,) if dot else (section, 'DEFAULT')
+            is_known = any(option in registered.get(group, ()) for group in groups)
+            if section in registered and not is_known and reference not in conf:
+                raise exceptions.Misconfigured(
+                    option=f'[{section}] {name}',
+                    problem=f'its value has ${reference}, and there is no such option',
+                    fix='Write $$ for a dollar sign',
+                )
+
+
+def _options_in_files(conf: Any) -> Iterator[UnreadOption]:
+    files = parse_files(conf)
+    registered = _known_options(conf, files)
     for sections in files:
         for section, options in sections.items():
             if section in registered:
                 for name, values in options.items():
                     if name.replace('-', '_') not in registered[section]:
-                        why = f'there is no such option; {_meant(registered, section, name)}'
-                        yield Unread(f'[{section}] {name}', ' '.join(values), why)
+                        why = (
+                            f'there is no such option; {_similar_option(registered, section, name)}'
+                        )
+                        yield UnreadOption(f'[{section}] {name}', ' '.join(values), why)
             elif section not in _LIBRARIES and section not in conf:
-                nearest = near(section, [*registered, *_LIBRARIES], 1)
+                nearest = nearest_names(section, [*registered, *_LIBRARIES], 1)
                 if nearest:
                     why = f'there is no such group; did you mean [{nearest[0]}]?'
-                    yield Unread(f'[{section}]', ', '.join(options), why)
+                    yield UnreadOption(f'[{section}]', ', '.join(options), why)
 
 
-def parsed(conf: Any) -> list[Sections]:
+def parse_files(conf: Any) -> list[Sections]:
     """Return the files of a configuration, in their order."""
     parsed_files = []
     for path in _files(conf):
@@ -127,30 +168,33 @@ def _files(conf: Any) -> list[str]:
     return paths
 
 
-def _known(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
+def _known_options(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
     """Return the names of the options of each group, those of enabled plugins included.
 
     Of the libraries only those whose groups the files have: some take long to be loaded.
     """
     options: dict[str, set[str]] = {}
-    _add(options, opts.list_opts())
-    sections = sorted({section for sections_of in files for section in sections_of})
-    for library in sorted(
-        {name for sections_of in sections for name in _LIBRARIES.get(sections_of, ())}
-    ):
+    _add_options(options, list_opts())
+    sections = sorted({section for sections_of_file in files for section in sections_of_file})
+    for library in sorted({name for section in sections for name in _LIBRARIES.get(section, ())}):
         try:
-            _add(options, metadata.entry_points(group=_ENTRY_POINTS)[library].load()())
+            _add_options(options, metadata.entry_points(group=_ENTRY_POINTS)[library].load()())
         except (ImportError, KeyError):
             # It is not installed: nothing is known of its options.
             for group in (group for group, names in _LIBRARIES.items() if library in names):
                 options.pop(group, None)
-    for group in (sections_of for sections_of in _AUTH if sections_of in options):
-        found_in = [sections_of.get(group, {}) for sections_of in files]
+    for group in (name for name in _AUTH_GROUPS if name in options):
+        found_in = [sections_of_file.get(group, {}) for sections_of_file in files]
         kinds = {
-            text for sections_of in found_in for name in _KIND for text in sections_of.get(name, ())
+            text
+            for options_of_group in found_in
+            for name in _AUTH_TYPE_NAMES
+            for text in options_of_group.get(name, ())
         }
         _add_auth(options, group, kinds or {'password'})
-    for group, enabled in filters.chosen(conf).items():
+    # The agent of a host has no filters.
+    plugins = filters.enabled_plugins(conf) if filters.FILTERS.name in conf else {}
+    for group, enabled in plugins.items():
         for name in enabled:
             try:
                 plugin = plugin_loader.find(group, name)
@@ -160,17 +204,21 @@ def _known(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
     return options
 
 
-def _add(found: dict[str, set[str]], listed: Iterable[tuple[Any, Iterable[Any]]]) -> None:
-    for group, options in listed:
+def _add_options(
+    names_by_group: dict[str, set[str]], declared: Iterable[tuple[Any, Iterable[Any]]]
+) -> None:
+    for group, options in declared:
         name = 'DEFAULT' if group is None else str(getattr(group, 'name', group))
-        names = found.setdefault(name, set())
+        names = names_by_group.setdefault(name, set())
         for opt in options:
             names.add(opt.dest)
             for deprecated in opt.deprecated_opts:
-                found.setdefault(deprecated.group or name, set()).add(deprecated.name or opt.dest)
+                names_by_group.setdefault(deprecated.group or name, set()).add(
+                    deprecated.name or opt.dest
+                )
 
 
-def _add_auth(found: dict[str, set[str]], group: str, kinds: Iterable[str]) -> None:
+def _add_auth(names_by_group: dict[str, set[str]], group: str, kinds: Iterable[str]) -> None:
     """Add the options of what ``auth_type`` names; one that is not known may have any."""
     from keystoneauth1 import exceptions as keystone_exceptions
     from keystoneauth1 import loading
@@ -181,37 +229,37 @@ def _add_auth(found: dict[str, set[str]], group: str, kinds: Iterable[str]) -> N
             opt for kind in kinds for opt in loading.get_auth_plugin_conf_options(kind)
         ]
     except keystone_exceptions.NoMatchingPlugin:
-        del found[group]
+        del names_by_group[group]
         return
-    _add(found, [(group, [*common, *plugin_options])])
+    _add_options(names_by_group, [(group, [*common, *plugin_options])])
 
 
-def _meant(known: dict[str, set[str]], section: str, name: str) -> str:
-    elsewhere = sorted(group for group, names in known.items() if name in names)
-    nearest = near(name, sorted(known[section]), 1)
+def _similar_option(names_by_group: dict[str, set[str]], section: str, name: str) -> str:
+    elsewhere = sorted(group for group, names in names_by_group.items() if name in names)
+    nearest = nearest_names(name, sorted(names_by_group[section]), 1)
     if elsewhere:
         or_here = f'; or did you mean {nearest[0]}?' if nearest else ''
         return f'it is one of [{elsewhere[0]}]{or_here}'
     if nearest:
         return f'did you mean {nearest[0]}?'
-    part = sorted(option for option in known[section] if name in option.split('_'))
+    part = sorted(option for option in names_by_group[section] if name in option.split('_'))
     if part:
         return f'did you mean {" or ".join(part[:3])}?'
-    own_groups = {str(getattr(group, 'name', group)) for group, _ in opts.list_opts()}
+    own_groups = {str(getattr(group, 'name', group)) for group, _ in list_opts()}
     everywhere = {
         option: group
-        for group, names in sorted(known.items())
+        for group, names in sorted(names_by_group.items())
         if group in own_groups
         for option in names
     }
-    far = near(name, sorted(everywhere), 1)
+    far = nearest_names(name, sorted(everywhere), 1)
     return f'did you mean [{everywhere[far[0]]}] {far[0]}?' if far else 'remove it'
 
 
-def _of_plugins(conf: Any) -> Iterator[Unread]:
+def _rules_without_plugin(conf: Any) -> Iterator[UnreadOption]:
     """Yield options of rules that have no effect, as the plugin for them is not enabled."""
-    enabled = {name for names in filters.chosen(conf).values() for name in names}
-    for (group, name), plugin in NEEDED.items():
+    enabled = {name for names in filters.enabled_plugins(conf).values() for name in names}
+    for (group, name), plugin in PLUGIN_OF_RULES.items():
         value = getattr(conf[group], name, '')
         if value and plugin not in enabled:
-            yield Unread(f'[{group}] {name}', value, f'{plugin} is not enabled')
+            yield UnreadOption(f'[{group}] {name}', value, f'{plugin} is not enabled')

@@ -52,8 +52,8 @@ class FairQueue(Generic[T]):
         # Each flow has one valid entry, the one with its start; others are stale.
         self._heap: list[tuple[float, int, _Flow[T]]] = []
         self._serial = itertools.count()
-        self._top: _Flow[T] | None = None  # cached next flow
-        self._now = 0.0
+        self._next_flow: _Flow[T] | None = None  # cached next flow
+        self._virtual_time = 0.0
         self._count = 0
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class FairQueue(Generic[T]):
         flow.fresh.append(item)
         self._count += 1
 
-    def again(self, owner: str, item: T, refund: float = 0.0) -> None:
+    def put_back(self, owner: str, item: T, refund: float = 0.0) -> None:
         """Put back an item that was taken, before its owner's items that never were.
 
         :param refund: part of its cost to return, if it was not served at all
@@ -86,14 +86,14 @@ class FairQueue(Generic[T]):
         flow.returned.append(item)
         self._count += 1
         if refund:
-            self._move(flow, flow.start - refund / self.weights.get(owner, 1.0))
+            self._move_flow(flow, flow.start - refund / self.weights.get(owner, 1.0))
 
     def first(self) -> T:
         """Return the next item without taking it.
 
         :raises IndexError: there is none
         """
-        flow = self._top = self._next()
+        flow = self._next_flow = self._find_next_flow()
         return (flow.returned or flow.fresh)[0]
 
     def pop(self, cost: float = 1.0) -> T:
@@ -102,24 +102,24 @@ class FairQueue(Generic[T]):
         :param cost: cost charged to its owner, above 0
         :raises IndexError: there is none
         """
-        flow = self._top or self._next()
+        flow = self._next_flow or self._find_next_flow()
         item = (flow.returned or flow.fresh).popleft()
-        self._top = None
+        self._next_flow = None
         self._count -= 1
-        if flow.start > self._now:
-            self._now = flow.start
+        if flow.start > self._virtual_time:
+            self._virtual_time = flow.start
         flow.start += cost / self.weights.get(flow.owner, 1.0)
         heapq.heapreplace(self._heap, (flow.start, next(self._serial), flow))
         if not self._count:
-            self._rest()
+            self._reset_virtual_time()
         return item
 
     def charge(self, owner: str, cost: float) -> None:
         """Charge an owner additional cost of an item, beyond the cost at ``pop``."""
         if self._count and cost > 0:
             flow = self._flow(owner)
-            self._move(flow, flow.start + cost / self.weights.get(owner, 1.0))
-            self._top = None
+            self._move_flow(flow, flow.start + cost / self.weights.get(owner, 1.0))
+            self._next_flow = None
 
     def newest(self, owner: str) -> Iterator[T]:
         """Yield the items of an owner, newest first; the queue must not change meanwhile."""
@@ -133,28 +133,28 @@ class FairQueue(Generic[T]):
 
         :raises ValueError: it is not in the queue
         """
-        self._top = None
+        self._next_flow = None
         flow = self._flows.get(owner)
         if flow is None:
-            raise ValueError(f'{owner} has nothing here')
+            raise ValueError(f'owner {owner} has no item in the queue')
         if flow.fresh and flow.fresh[-1] is item:
             flow.fresh.pop()
         else:
             (flow.fresh if item in flow.fresh else flow.returned).remove(item)
         self._count -= 1
         if not self._count:
-            self._rest()
+            self._reset_virtual_time()
 
     def take_fresh(self) -> list[T]:
         """Take all items that were never taken, in the order of each owner."""
         items: list[T] = []
-        self._top = None
+        self._next_flow = None
         for flow in self._flows.values():
             items += flow.fresh
             flow.fresh.clear()
         self._count -= len(items)
         if not self._count:
-            self._rest()
+            self._reset_virtual_time()
         return items
 
     def has_returned(self, owner: str, item: T) -> bool:
@@ -164,28 +164,28 @@ class FairQueue(Generic[T]):
 
     # -- owners ------------------------------------------------------------------------
     def _flow(self, owner: str) -> _Flow[T]:
-        self._top = None
+        self._next_flow = None
         flow = self._flows.get(owner)
         if flow is None:
             if len(self._flows) >= self._count + IDLE_MAX:
                 self._forget_idle()
-            flow = self._flows[owner] = _Flow(owner, self._now)
+            flow = self._flows[owner] = _Flow(owner, self._virtual_time)
             heapq.heappush(self._heap, (flow.start, next(self._serial), flow))
-        elif flow.start < self._now and not (flow.fresh or flow.returned):
-            self._move(flow, self._now)
+        elif flow.start < self._virtual_time and not (flow.fresh or flow.returned):
+            self._move_flow(flow, self._virtual_time)
         return flow
 
-    def _move(self, flow: _Flow[T], start: float) -> None:
+    def _move_flow(self, flow: _Flow[T], start: float) -> None:
         flow.start = start
         heapq.heappush(self._heap, (start, next(self._serial), flow))
         if len(self._heap) > 2 * len(self._flows) + IDLE_MAX:
-            self._rebuild()
+            self._rebuild_heap()
 
-    def _next(self) -> _Flow[T]:
+    def _find_next_flow(self) -> _Flow[T]:
         """Return the next flow, after dropping stale entries before it."""
         heap = self._heap
         if not self._count:
-            raise IndexError('nothing waits')
+            raise IndexError('the queue is empty')
         while True:
             start, _, flow = heap[0]
             if start == flow.start and self._flows.get(flow.owner) is flow:
@@ -193,22 +193,22 @@ class FairQueue(Generic[T]):
                     return flow
                 # Its last share is over; if the owner returns, it starts no earlier.
                 del self._flows[flow.owner]
-                self._now = max(self._now, start)
+                self._virtual_time = max(self._virtual_time, start)
             heapq.heappop(heap)
 
-    def _rest(self) -> None:
+    def _reset_virtual_time(self) -> None:
         """Reset the virtual time once the queue is empty, as no owner is behind or ahead."""
         if len(self._flows) == 1 and len(self._heap) == 1:
-            self._now = self._heap[0][0]  # the usual case, and the cheap one
+            self._virtual_time = self._heap[0][0]  # the usual case, and the cheap one
             return
         self._flows.clear()
         self._heap.clear()
-        self._now = 0.0
+        self._virtual_time = 0.0
 
     def _forget_idle(self) -> None:
         self._flows = {o: flow for o, flow in self._flows.items() if flow.fresh or flow.returned}
-        self._rebuild()
+        self._rebuild_heap()
 
-    def _rebuild(self) -> None:
+    def _rebuild_heap(self) -> None:
         self._heap = [(flow.start, next(self._serial), flow) for flow in self._flows.values()]
         heapq.heapify(self._heap)

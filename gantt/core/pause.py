@@ -9,7 +9,7 @@ class Pause(enum.Enum):
     """Results of a pause."""
 
     GO_ON = 'go on'
-    LOOK_ANEW = 'look anew'  # the table has changed in the meantime
+    REEVALUATE = 'reevaluate'  # the table has changed in the meantime
     ENOUGH = 'enough'  # the pass ends here; what was placed stays
     OVER = 'over'  # no caller waits for the answer any more
 
@@ -21,9 +21,9 @@ AskPause = Callable[[bool], Pause]
 class Interrupted(Exception):
     """An interrupted search: it is over, or the table has changed.
 
-    :ivar how: ``OVER`` or ``LOOK_ANEW``
+    :ivar directive: ``OVER`` or ``REEVALUATE``
     """
 
-    def __init__(self, how: Pause) -> None:
-        super().__init__(how.value)
-        self.how = how
+    def __init__(self, directive: Pause) -> None:
+        super().__init__(directive.value)
+        self.directive = directive

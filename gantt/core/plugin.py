@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from gantt import exceptions
-from gantt.core.messages.near import near
+from gantt.core.messages.near import nearest_names
 from gantt.core.messages.request import RequestKind
-from gantt.core.table.columns import COLUMNS, OBJECTS
+from gantt.core.table.columns import COLUMNS, OBJECT_COLUMNS
 
 #: Columns that a plugin may declare as read.
-KNOWN_COLUMNS = frozenset(COLUMNS) | frozenset(OBJECTS)
+KNOWN_COLUMNS = frozenset(COLUMNS) | frozenset(OBJECT_COLUMNS)
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -108,14 +108,14 @@ class Plugin:
         )
 
     @classmethod
-    def check_columns(cls) -> None:
-        """Check the declared columns.
+    def check_declarations(cls) -> None:
+        """Check what the class declares of itself.
 
-        :raises PluginError: the host table does not have one of them
+        :raises PluginError: a column that the host table does not have
         """
         for column in cls.columns:
             if column not in KNOWN_COLUMNS:
-                meant = near(column, sorted(KNOWN_COLUMNS), 1)
+                meant = nearest_names(column, sorted(KNOWN_COLUMNS), 1)
                 hint = f'did you mean {meant[0]!r}?' if meant else 'there is none like it'
                 raise exceptions.PluginError(
                     plugin=cls.name or cls.__name__,

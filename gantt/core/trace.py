@@ -6,11 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from gantt.core.messages.base import END, derived_id
+from gantt.core.messages.base import END_PATTERN, derived_id
 
 #: 32 hexadecimal digits that are not all zero.
 _TRACE = r'(?!0{32})[0-9a-f]{32}'
-TraceId = Annotated[str, msgspec.Meta(max_length=32, pattern=rf'^{_TRACE}{END}')]
+TraceId = Annotated[str, msgspec.Meta(max_length=32, pattern=rf'^{_TRACE}{END_PATTERN}')]
 #: Version, trace id, parent id, flags; a version after 00 may have more behind them.
 _TRACEPARENT = re.compile(
     rf'(?!ff)([0-9a-f]{{2}})-({_TRACE})-(?!0{{16}})[0-9a-f]{{16}}-[0-9a-f]{{2}}(-.*)?', re.ASCII
@@ -28,7 +28,7 @@ def trace_in(traceparent: str | None) -> str:
 def trace_of(given: str | None, request_id: str) -> str:
     """Return the trace id of a request: the caller's, else one derived from the request id.
 
-    :param given: by the caller; None or '': none
+    :param given: trace id of the caller; None or '': none
     """
     return given or derived_id('trace', request_id).replace('-', '')
 

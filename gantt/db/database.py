@@ -3,13 +3,13 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
 from gantt.db.engine import retry
-from gantt.db.engine.session import Savepoints, Transactions, Tx, family, unhurried
-from gantt.db.hosts.rows import Memory
+from gantt.db.engine.session import Savepoints, Transactions, Tx, family, without_deadlines
+from gantt.db.hosts.rows import RowCache
 from gantt.db.schema import models
 
 T = TypeVar('T')
@@ -28,12 +28,12 @@ COMMIT_SETTINGS = ('SET plan_cache_mode = force_generic_plan', 'SET enable_seqsc
 class Database:
     """Connections to a database, and the cache of its rows; any number of them may share it.
 
-    :param policy: when a transaction is run again
+    :param policy: how often, and for how long, a failed transaction is run again
     :param fast: commit, and open requests, in one round trip where the driver allows it
     :ivar writes: for transactions that write
     :ivar reads: for transactions that only read: they lock no rows
     :ivar commits: for commits of batches
-    :ivar at_once: for statements that are a transaction each; None: not used here
+    :ivar autocommit: for statements that are a transaction each; None: not used here
     :ivar memory: rows that were read, of all stores
     """
 
@@ -42,21 +42,21 @@ class Database:
     ) -> None:
         self.engine = engine
         self.kind = family(engine)
-        self.memory = Memory()
+        self.memory = RowCache()
         self._policy = policy
         self._transactions: list[Transactions] = []
         self.writes = self.transactions()
         # Each statement has a snapshot of its own anyhow, except those after snapshot().
         self.reads = self.transactions(
             keep=READERS_MOST,
-            session_settings=unhurried(self.kind),
-            at_once=self.kind == 'postgresql',
+            session_settings=without_deadlines(self.kind),
+            autocommit=self.kind == 'postgresql',
         )
         self.commits = self.writes
-        self.at_once: Transactions | None = None
+        self.autocommit: Transactions | None = None
         if fast and self.kind == 'postgresql' and engine.dialect.driver == 'psycopg':
             self.commits = self.transactions(COMMITTERS_MOST, COMMIT_SETTINGS)
-            self.at_once = self.transactions(at_once=True)
+            self.autocommit = self.transactions(autocommit=True)
 
     @classmethod
     def on(cls, savepoints: Savepoints) -> 'Database':
@@ -70,7 +70,7 @@ class Database:
         keep: int = 8,
         session_settings: Sequence[str] = (),
         *,
-        at_once: bool = False,
+        autocommit: bool = False,
         policy: retry.RetryPolicy | None = None,
     ) -> Transactions:
         """Return transactions on connections of their own, which are closed with the database.
@@ -78,7 +78,7 @@ class Database:
         :param policy: None: that of the database
         """
         added = Transactions(
-            self.engine, policy or self._policy, keep, session_settings, at_once=at_once
+            self.engine, policy or self._policy, keep, session_settings, autocommit=autocommit
         )
         self._transactions.append(added)
         return added
@@ -117,13 +117,14 @@ def _check_rights(tx: Tx) -> None:
         tx.run(sa.delete(table).where(sa.false()))
 
 
-class OnDatabase(Protocol):
-    """A store."""
+class SqlStore:
+    """A store: operations on one database, mostly a transaction each."""
 
-    database: Database
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
 
-S = TypeVar('S', bound=OnDatabase)
+S = TypeVar('S', bound=SqlStore)
 
 
 def _in_transaction(

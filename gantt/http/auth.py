@@ -17,16 +17,16 @@ import msgspec
 from gantt import exceptions
 from gantt.http.caller import Caller
 
-_TEXT_MAX = 255
+_IDENTITY_TEXT_MAX = 255
 
 
 def noauth(req: falcon.Request) -> Caller:
     """Return a caller that may do everything."""
-    user = (req.get_header('X-User-Id') or '')[:_TEXT_MAX]
+    user = (req.get_header('X-User-Id') or '')[:_IDENTITY_TEXT_MAX]
     return Caller(
         user=user,
         user_name=user,
-        project=(req.get_header('X-Project-Id') or '')[:_TEXT_MAX] or None,
+        project=(req.get_header('X-Project-Id') or '')[:_IDENTITY_TEXT_MAX] or None,
         roles=('admin',),
         remote=req.remote_addr or 'unknown',
     )
@@ -55,7 +55,7 @@ def _keystone(conf: Any) -> 'Strategy':
 Strategy = Callable[[falcon.Request], Caller]
 
 #: Name -> factory of the strategy, from the configuration.
-STRATEGIES: dict[str, Callable[[Any], Strategy]] = {
+STRATEGY_BY_NAME: dict[str, Callable[[Any], Strategy]] = {
     'keystone': _keystone,
     'noauth': lambda conf: noauth,
 }
@@ -67,11 +67,11 @@ def strategy(name: str, conf: Any) -> Strategy:
     :param conf: a parsed configuration, for the options that the strategy needs
     :raises Misconfigured: names the option and the choices
     """
-    factory = STRATEGIES.get(name)
+    factory = STRATEGY_BY_NAME.get(name)
     if factory is None:
         raise exceptions.Misconfigured(
             option='[api] auth_strategy',
             problem=f'{name!r} is not known',
-            fix=f'Choose one of: {", ".join(sorted(STRATEGIES))}',
+            fix=f'Choose one of: {", ".join(sorted(STRATEGY_BY_NAME))}',
         )
     return factory(conf)

@@ -5,25 +5,24 @@ from typing import Any
 
 import msgspec
 
-from gantt.core.zones.messages import ParentRecord
-
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Identity and scope of the sender of a request.
 
-    :ivar user: its id; ``user_name`` is for people
-    :ivar project: that it acts for, by id
-    :ivar domain: that it acts for, by id: then it acts for no project
-    :ivar system: it acts for the whole system
-    :ivar service_roles: of the service that passes the request on, where there is one
-    :ivar remote: its address, where it is trusted without a token; else ''
+    :ivar user: id of the user; ``user_name`` is for people
+    :ivar project: id of the project that the caller acts for
+    :ivar domain: id of the domain that the caller acts for: then it acts for no project
+    :ivar system: whether the caller acts for the whole system
+    :ivar service_roles: roles of the service that passes the request on, where there is one
+    :ivar remote: network address of a caller that is trusted without a token; else ''
     :ivar certificate: SHA-256 of the certificate that it has presented to this server, as
         hexadecimal digits; '': none
     :ivar base: the address of ``/`` as requested, see ``links.base``
-    :ivar trace: of the header ``traceparent``; '': it has none that is valid
-    :ivar everywhere: the rule of the route admits it to objects of all projects,
-        else to those of its own only
-    :ivar above: the parent zone that it is, as that is registered; None: it is none
+    :ivar trace: trace id of the header ``traceparent``; '': there is no valid one
+    :ivar everywhere: whether the route's rule admits the caller to objects of all projects, or of
+        its own only
+    :ivar is_parent: it is a parent zone, which acts for its project; one of the same owner is
+        admitted to objects of all projects
     """
 
     user: str = ''
@@ -38,14 +37,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     trace: str = ''
     remote: str = ''
     certificate: str = ''
-    above: ParentRecord | None = None
+    is_parent: bool = False
 
     @property
-    def only(self) -> str | None:
-        """The one project that lists are limited to; None: all projects."""
+    def project_filter(self) -> str | None:
+        """The only project whose objects the caller may list; None: all projects."""
         return None if self.everywhere else self.project or ''
 
-    def sees(self, project: str | None) -> bool:
+    def may_see(self, project: str | None) -> bool:
         """Return whether an object of that project exists for the caller."""
         return self.everywhere or (project is not None and project == self.project)
 
@@ -63,7 +62,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             'service_roles': list(self.service_roles),
         }
 
-    def words(self) -> str:
+    def roles_and_scope(self) -> str:
         """Return roles and scope, for a refusal."""
         roles = ', '.join(self.roles) or 'none'
         if self.system:
@@ -74,4 +73,4 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: A caller that is not identified.
-NOBODY = Caller()
+ANONYMOUS_CALLER = Caller()

@@ -2,22 +2,20 @@
 """Dependencies of the handlers, passed in by the composition of the process."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import msgspec
 
-from gantt import exceptions
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
-from gantt.core.messages.request import SelectDestinations
+from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Answer
 from gantt.http.caller import Caller as Caller
 from gantt.http.gates import QuotaGates
 from gantt.http.policy import PolicyEnforcer
+from gantt.http.routes import Route
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
-from gantt.scheduler.ports import Stores
-from gantt.scheduler.zones.context import ZoneContext
+from gantt.insights.views import Capacity, Explanation
+from gantt.scheduler.ports.stores import Stores
 
 
 class MetricsSource(Protocol):
@@ -72,73 +70,43 @@ class RequestsClient(Protocol):
         """
 
 
-class PlansClient(Protocol):
-    """A client for plans of groups: over RPC, or in-process."""
+class ReadOnlyAnswers(Protocol):
+    """Answers to dry runs and queries, which child zones may take part in; nothing is claimed."""
 
-    def place_group(self, request: PlaceGroup) -> GroupAnswer:
-        """Plan a group and hold its places.
+    def dry_run(
+        self, request: SelectDestinations, public: bool, is_own_caller: bool
+    ) -> tuple[Answer, Explanation]:
+        """Return the place that a request would get.
 
-        :raises GanttError:
+        :param public: include only what every user may know
+        :param is_own_caller: whether the caller's own project would claim, which default limits
+            bind
+        :raises GanttError: the request would not be placed; the error of a real request
         """
 
-    def change_group(self, request: ChangeGroup) -> GroupAnswer:
-        """Change a group to its new description.
+    def capacity(self, spec: RequestSpec, local: Capacity) -> Capacity:
+        """Return how many more of a shape fit in all zones, from ``local``, that of this zone."""
 
-        :raises GanttError:
-        """
-
-    def extend_group_plan(
-        self, group: str, seconds: int, *, only_project: str | None = None
-    ) -> object:
-        """Extend the leases of the places of a group.
-
-        :raises GanttError:
-        """
-
-    def release_group_plan(
-        self,
-        group: str,
-        reason: str = '',
-        *,
-        only_project: str | None = None,
-        planned_by: str | None = None,
-    ) -> object:
-        """Give back the places of a group.
-
-        :raises GanttError:
-        """
+    def explanation(self, local: Explanation) -> Explanation:
+        """Return a decision's explanation, completed by child zones, given that of this zone."""
 
 
-class NoPlans:
-    """The client of a process without a planner of groups."""
+class LocalAnswers:
+    """Answers without child zones: only from the hosts of this service."""
 
-    def _away(self) -> NoReturn:
-        raise exceptions.Unavailable('no gantt-planner is reached from here')
+    def __init__(self, insights: Insights) -> None:
+        self._insights = insights
 
-    def place_group(self, request: PlaceGroup) -> GroupAnswer:
-        """Refuse the call, as all of these.
+    def dry_run(
+        self, request: SelectDestinations, public: bool, is_own_caller: bool
+    ) -> tuple[Answer, Explanation]:
+        return self._insights.dry_run(request, public, is_own_caller)
 
-        :raises Unavailable: always
-        """
-        self._away()
+    def capacity(self, spec: RequestSpec, local: Capacity) -> Capacity:
+        return local
 
-    def change_group(self, request: ChangeGroup) -> GroupAnswer:
-        self._away()
-
-    def extend_group_plan(
-        self, group: str, seconds: int, *, only_project: str | None = None
-    ) -> object:
-        self._away()
-
-    def release_group_plan(
-        self,
-        group: str,
-        reason: str = '',
-        *,
-        only_project: str | None = None,
-        planned_by: str | None = None,
-    ) -> object:
-        self._away()
+    def explanation(self, local: Explanation) -> Explanation:
+        return local
 
 
 #: Name of a dependency -> a check that returns a line about it or raises GanttError.
@@ -146,7 +114,10 @@ Checks = Mapping[str, Callable[[], str]]
 
 
 class HandlerContext(msgspec.Struct, frozen=True):
-    """The handlers' first argument."""
+    """The handlers' first argument.
+
+    :ivar routes: routes of the whole interface
+    """
 
     insights: Insights
     stores: Stores
@@ -156,5 +127,20 @@ class HandlerContext(msgspec.Struct, frozen=True):
     checks: Checks
     policy: PolicyEnforcer
     gates: QuotaGates
-    zones: ZoneContext
-    plans: PlansClient = NoPlans()
+    answers: ReadOnlyAnswers
+    routes: Sequence[Route]
+
+
+class HttpExtension(msgspec.Struct, frozen=True):
+    """Part of the interface that a capability adds.
+
+    :ivar routes: further lines of the route table
+    :ivar context: returns the first argument of their handlers, from that of the other handlers
+    :ivar checks: further health checks
+    :ivar middleware: further middleware of Falcon
+    """
+
+    routes: Sequence[Route]
+    context: Callable[[HandlerContext], HandlerContext]
+    checks: Checks = {}
+    middleware: Sequence[object] = ()

@@ -18,18 +18,18 @@ from oslo_middleware import request_id as request_id_middleware
 
 from gantt import exceptions
 from gantt.core.messages import base, quoting
-from gantt.core.messages.near import did_you_mean, near
+from gantt.core.messages.near import did_you_mean, nearest_names
 from gantt.http.context import MetricsSource
 
 LOG = logging.getLogger(__name__)
 
-_WORDS = re.compile(r'(?<=[a-z])(?=[A-Z])')
+_WORD_BOUNDARY = re.compile(r'(?<=[a-z])(?=[A-Z])')
 
 
 class Error(msgspec.Struct, frozen=True, kw_only=True):
     """One error of an answer.
 
-    :ivar request_id: of this HTTP request, as in ``x-openstack-request-id``
+    :ivar request_id: id of this HTTP request, as in ``x-openstack-request-id``
     """
 
     code: str
@@ -47,7 +47,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unauthorized(exceptions.Refused):
-    """The rule wants to know who asks, and no token says so, or none that is good."""
+    """Error for a request without a valid token, where the rule needs to know the caller."""
 
     code = 'gantt.unauthorized'
     http_status = 401
@@ -55,7 +55,7 @@ class Unauthorized(exceptions.Refused):
 
 
 class IdentityUnavailable(exceptions.Unavailable):
-    """The token could not be looked at; it may be good."""
+    """Error for a token that could not be validated now; it may be valid."""
 
     code = 'gantt.identity_unavailable'
     template = (
@@ -68,10 +68,11 @@ class UnsupportedMicroversion(exceptions.UnsupportedVersion):
     """A microversion of the HTTP interface that is not served here."""
 
     http_status = 406
+    template = '{method}: version {version} is not supported, expected {expected}'
 
 
 class MethodNotAllowed(exceptions.Refused):
-    """The path is known, the method is not one of its."""
+    """Error for a method that the path does not have."""
 
     code = 'gantt.method_not_allowed'
     http_status = 405
@@ -83,7 +84,7 @@ class UnsupportedMediaType(exceptions.Refused):
 
     code = 'gantt.unsupported_media_type'
     http_status = 415
-    template = 'Content-Type {given!r} is not understood here; expected application/json'
+    template = 'Content-Type {given!r} is not supported; expected application/json'
 
 
 class LengthRequired(exceptions.Refused):
@@ -95,8 +96,10 @@ class LengthRequired(exceptions.Refused):
 
 
 def title_of(error: exceptions.GanttError) -> str:
-    """Return ``NoValidHost`` as ``No valid host``."""
-    words = _WORDS.sub(' ', type(error).__name__.lstrip('_'))
+    """Return ``NoValidHost`` as ``No valid host``, or as ``No valid pool``."""
+    words = _WORD_BOUNDARY.sub(' ', type(error).__name__.lstrip('_'))
+    if isinstance(error, exceptions.NoValidHost):
+        words = words.replace('Host', str(error.kwargs.get('kind', 'host')))
     return words[:1] + words[1:].lower()
 
 
@@ -124,10 +127,10 @@ def request_id_of(environ: dict[str, Any]) -> str:
     return environ.get(request_id_middleware.ENV_REQUEST_ID, '')
 
 
-class Handlers:
+class ErrorHandlers:
     """Falcon's error handlers; the last resort is a counted, logged Bug.
 
-    :param paths: those of the interface, to suggest for an unknown one
+    :param paths: paths of the interface, of which one is suggested for an unknown path
     """
 
     def __init__(self, metrics: MetricsSource, paths: Sequence[str] = ()) -> None:
@@ -136,12 +139,14 @@ class Handlers:
 
     def install(self, app: falcon.App) -> None:
         """Install the handlers, most general first: falcon prefers the most specific one."""
-        app.add_error_handler(Exception, self._unexpected)
-        app.add_error_handler(falcon.HTTPError, self._falcon)
-        app.add_error_handler(webob.exc.HTTPRequestEntityTooLarge, self._too_large)
-        app.add_error_handler(exceptions.GanttError, self._ours)
+        app.add_error_handler(Exception, self._handle_unexpected_error)
+        app.add_error_handler(falcon.HTTPError, self._handle_falcon_error)
+        app.add_error_handler(webob.exc.HTTPRequestEntityTooLarge, self._handle_too_large)
+        app.add_error_handler(exceptions.GanttError, self._handle_gantt_error)
 
-    def _ours(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
+    def _handle_gantt_error(
+        self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
+    ) -> None:
         if error.http_status < 500:
             where = f'{req.method} {req.uri_template}' if req.uri_template else 'unknown path'
             self._metrics.count('gantt_http_requests_refused_total', method=where, code=error.code)
@@ -152,10 +157,13 @@ class Handlers:
                 path_shown(req),
                 error.message,
             )
-        req.context.code, req.context.message = error.code, error.message[: base.TEXT_MAX]
+        req.context.code = error.code
+        req.context.message = error.message[: base.TEXT_MAX]
         _respond_with(resp, error, request_id_of(req.env))
 
-    def _falcon(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
+    def _handle_falcon_error(
+        self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
+    ) -> None:
         if isinstance(error, falcon.HTTPMethodNotAllowed):
             allowed = error.headers.get('Allow', '')  # type: ignore[union-attr]
             resp.set_header('Allow', allowed)
@@ -163,29 +171,28 @@ class Handlers:
                 path=path_shown(req), method=req.method, allowed=allowed
             )
         elif isinstance(error, falcon.HTTPNotFound):
-            ours = self._no_path(path_shown(req))
+            ours = self._unknown_path_error(path_shown(req))
         else:
             ours = exceptions.invalid(
                 'HTTP request', error.description or error.title or error.status
             )
-        self._ours(req, resp, ours, params)
+        self._handle_gantt_error(req, resp, ours, params)
 
-    def _no_path(self, path: str) -> exceptions.NotFound:
+    def _unknown_path_error(self, path: str) -> exceptions.NotFound:
         """Return the error of an unknown path; most often the version is missing."""
-        similar = [path_known for path_known in self._paths if path_known == f'/v1{path}'] or near(
-            path, self._paths
-        )
+        versioned = f'/v1{path}'
+        similar = [versioned] if versioned in self._paths else nearest_names(path, self._paths)
         message = exceptions.NotFound(kind='path', name=path).message
         return exceptions.NotFound(f'{message}{did_you_mean(similar)}', kind='path', name=path)
 
-    def _too_large(
+    def _handle_too_large(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
-        self._ours(
+        self._handle_gantt_error(
             req, resp, exceptions.PayloadTooLarge('the body is above the size limit'), params
         )
 
-    def _unexpected(
+    def _handle_unexpected_error(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
         LOG.exception(
@@ -203,8 +210,8 @@ class Handlers:
 
 
 def path_shown(req: falcon.Request) -> str:
-    """Return the path for a line of the log: its content is not checked yet."""
-    return quoting.plain(req.path, base.NAME_MAX)
+    """Return the path, safe for a log line: it is not checked yet."""
+    return quoting.plain_text(req.path, base.NAME_MAX)
 
 
 def _respond_with(resp: falcon.Response, error: exceptions.GanttError, request_id: str) -> None:

@@ -26,49 +26,51 @@ RETRY_AFTER_MS = 1000
 
 
 class QuotaGate:
-    """A limit of concurrent calls, see the module docstring.
+    """A limit of concurrent calls of a kind, in all and of one project.
 
-    :param what: kind of the calls, for the refusal
-    :param most: calls inside at once
-    :param of_one: those of one project; unidentified callers are bounded with all others only
+    :param call_kind: name of the kind of calls, for the refusal
+    :param calls_max: number of calls that may run at once
+    :param calls_per_project_max: number of calls of one project that may run at once; unknown
+        callers have no such bound
     """
 
-    def __init__(self, what: str, most: int, of_one: int) -> None:
-        self._what = what
-        self._most = most
-        self._of_one = of_one
-        self._inside: collections.Counter[tuple[str, str]] = collections.Counter()
+    def __init__(self, call_kind: str, calls_max: int, calls_per_project_max: int) -> None:
+        self._call_kind = call_kind
+        self._calls_max = calls_max
+        self._calls_per_project_max = calls_per_project_max
+        self._calls_by_owner: collections.Counter[tuple[str, str]] = collections.Counter()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def passing(self, caller: Caller, project: str | None = None) -> Iterator[None]:
-        """Occupy a place inside.
+    def admit(self, caller: Caller, project: str | None = None) -> Iterator[None]:
+        """Count a call of the caller's project while it runs.
 
-        :param project: of the call, where the caller may name any
-        :raises Busy: as many are there as may be
+        :param project: project of the call, where the caller may name any
+        :raises Busy: as many calls run as may
         """
         key = _owner(caller, project)
         with self._lock:
-            inside, own = self._inside.total(), self._inside[key]
-            free = self._most - inside
-            if free <= 0 or (key[1] and own >= min(self._of_one, free)):
+            inside, own = self._calls_by_owner.total(), self._calls_by_owner[key]
+            free = self._calls_max - inside
+            if free <= 0 or (key[1] and own >= min(self._calls_per_project_max, free)):
                 whose = f'of this {key[0]} ' if free > 0 else ''
+                count = own if free > 0 else inside
                 raise exceptions.Busy(
-                    reason=f'{own if free > 0 else inside} {self._what} {whose}are being answered',
+                    reason=f'{count} {self._call_kind} {whose}are being answered',
                     retry_after_ms=RETRY_AFTER_MS,
                 )
-            self._inside[key] += 1
+            self._calls_by_owner[key] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._inside[key] -= 1
-                if not self._inside[key]:
-                    del self._inside[key]
+                self._calls_by_owner[key] -= 1
+                if not self._calls_by_owner[key]:
+                    del self._calls_by_owner[key]
 
 
 def _owner(caller: Caller, project: str | None) -> tuple[str, str]:
-    """Return the owner whose room a call takes; callers of one project are one."""
+    """Return the owner that a call counts for: the named project, the caller's, or its user."""
     if project is not None and caller.everywhere:
         return 'project', project
     if caller.project is not None:
@@ -80,9 +82,9 @@ class QuotaGates(msgspec.Struct, frozen=True):
     """The gates of one process.
 
     :ivar placements: calls that wait for the schedulers, or for the planner of groups
-    :ivar plans: the part that waits for the planner
+    :ivar plans: calls of ``placements`` that wait for the planner
     :ivar trials: calls that are placed here: dry runs, what-if, capacity, replays
-    :ivar evaluations: of parent zones: placed here, and perhaps waiting for child zones
+    :ivar evaluations: calls of parent zones: placed here, and perhaps waiting for child zones
     :ivar waits: calls that wait for an event
     """
 
@@ -94,16 +96,16 @@ class QuotaGates(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def planning(self, caller: Caller, project: str | None = None) -> Iterator[None]:
-        """Occupy a place while a group is planned.
+        """Count a call inside the gates ``placements`` and ``plans`` while its group is planned.
 
-        :param project: see ``QuotaGate.passing``
-        :raises Busy: as many are there as may be
+        :param project: see ``QuotaGate.admit``
+        :raises Busy: as many calls run as may
         """
-        with self.plans.passing(caller, project), self.placements.passing(caller, project):
+        with self.plans.admit(caller, project), self.placements.admit(caller, project):
             yield
 
 
-def gates(settings: HttpSettings) -> QuotaGates:
+def quota_gates(settings: HttpSettings) -> QuotaGates:
     """Return the gates as configured."""
     return QuotaGates(
         QuotaGate('requests', settings.placements_max, settings.placements_of_one_max),

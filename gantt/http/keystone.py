@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The strategy ``keystone``: keystonemiddleware's auth_token checks the token.
 
-It is called for its verdict alone, on a copy of the request: an open route needs no token and does
+It is called only for its verdict, on a copy of the request: an open route needs no token and does
 not wait for keystone, and every refusal has our own form.
 """
 
@@ -39,10 +39,10 @@ DEFAULTS = {
     'service_token_roles_required': True,  # nosec B105 # no password
 }
 
-_CACHE = 'gantt.token_cache'
+_CACHE_KEY = 'gantt.token_cache'
 #: Maximum number of cached tokens, each with its catalog, some ten kilobytes.
-_TOKENS_MOST = 2_000
-_CONFIRMED = 'Confirmed'
+_CACHED_TOKENS_MAX = 2_000
+_CONFIRMED_STATUS = 'Confirmed'
 
 
 class Keystone:
@@ -64,10 +64,10 @@ class Keystone:
         if options_in_force.memcached_servers and importlib.util.find_spec('memcache') is None:
             fix = 'Install it, or leave the option out: then each process keeps tokens of its own'
             raise _misconfigured('memcached_servers', 'needs the library python-memcached', fix)
-        cache_options = {} if options_in_force.memcached_servers else {'cache': _CACHE}
+        cache_options = {} if options_in_force.memcached_servers else {'cache': _CACHE_KEY}
         try:
             self._tokens = auth_token.AuthProtocol(
-                _passed, {'oslo_config_config': conf, **cache_options}
+                _answer_passed, {'oslo_config_config': conf, **cache_options}
             )
         except keystone_exceptions.NoMatchingPlugin as e:
             raise _misconfigured('auth_type', str(e), 'Choose one such as password') from None
@@ -79,7 +79,7 @@ class Keystone:
         self._cache = TokenCache(options_in_force.token_cache_time)
         url = conf[options_in_force.auth_section or GROUP].get('auth_url')
         if not url:
-            raise _misconfigured('auth_url', 'is not set', 'Say where keystone is')
+            raise _misconfigured('auth_url', 'is not set', 'Set it to the URL of keystone')
         self._identity = options_in_force.www_authenticate_uri or url
 
     def __call__(self, req: falcon.Request) -> Caller:
@@ -90,36 +90,44 @@ class Keystone:
         """
         if not req.get_header('X-Auth-Token'):
             raise Unauthorized(problem='a token is needed', identity=self._identity)
-        environ = {**req.env, _CACHE: self._cache}
+        environ = {**req.env, _CACHE_KEY: self._cache}
         try:
             verdict = webob.Request(environ).get_response(self._tokens)
         except (keystone_exceptions.ClientException, ConfigurationError) as e:
-            LOG.error('Token of a caller cannot be validated: error=%s', e)
+            LOG.error('Keystone cannot validate a token; the caller gets 503: error=%s', e)
             raise IdentityUnavailable() from e
         # With delay_auth_decision a bad token is passed on, and only marked as bad.
-        is_bad = _INVALID in (environ.get(_STATUS), environ.get(_SERVICE_STATUS))
-        if verdict.status_int == 401 or (is_bad and verdict.status_int == _PASSED):
+        is_bad = _INVALID_STATUS in (
+            environ.get(_STATUS_HEADER),
+            environ.get(_SERVICE_STATUS_HEADER),
+        )
+        if verdict.status_int == 401 or (is_bad and verdict.status_int == _PASSED_HTTP_STATUS):
             problem = 'the token is not valid, or not any more'
             raise Unauthorized(problem=problem, identity=self._identity)
-        if verdict.status_int != _PASSED or environ.get(_STATUS) != _CONFIRMED:
-            LOG.error('Token of a caller cannot be validated: status=%s', verdict.status)
+        if (
+            verdict.status_int != _PASSED_HTTP_STATUS
+            or environ.get(_STATUS_HEADER) != _CONFIRMED_STATUS
+        ):
+            LOG.error(
+                'Keystone cannot validate a token; the caller gets 503: status=%s', verdict.status
+            )
             raise IdentityUnavailable()
-        return _caller(environ)
+        return _caller_from_headers(environ)
 
 
-_PASSED = 204
-_STATUS = 'HTTP_X_IDENTITY_STATUS'
-_SERVICE_STATUS = 'HTTP_X_SERVICE_IDENTITY_STATUS'
-_INVALID = 'Invalid'
+_PASSED_HTTP_STATUS = 204
+_STATUS_HEADER = 'HTTP_X_IDENTITY_STATUS'
+_SERVICE_STATUS_HEADER = 'HTTP_X_SERVICE_IDENTITY_STATUS'
+_INVALID_STATUS = 'Invalid'
 
 
-def _passed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Answer as the application behind auth_token, which has let the caller through."""
-    start_response(f'{_PASSED} No Content', [])
+def _answer_passed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer 204, as the application that auth_token wraps: it has let the caller through."""
+    start_response(f'{_PASSED_HTTP_STATUS} No Content', [])
     return []
 
 
-def _caller(environ: dict[str, Any]) -> Caller:
+def _caller_from_headers(environ: dict[str, Any]) -> Caller:
     """Return the caller from the headers that auth_token set, as oslo.context reads them."""
     request_context = context.RequestContext.from_environ(environ, overwrite=False)
     return Caller(
@@ -148,7 +156,9 @@ class TokenCache:
 
         :param seconds: lifetime of entries, 0 or less: nothing is kept
         """
-        self._tokens: Any = cachetools.TTLCache(_TOKENS_MOST, seconds) if seconds > 0 else None
+        self._tokens: Any = (
+            cachetools.TTLCache(_CACHED_TOKENS_MAX, seconds) if seconds > 0 else None
+        )
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:

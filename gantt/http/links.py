@@ -21,7 +21,7 @@ class Link(msgspec.Struct, frozen=True):
 class Paged(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a list.
 
-    :ivar next_marker: asks for the page after it, None: it was the last
+    :ivar next_marker: marker to request the next page with; None: this page is the last one
     :ivar links: ``next`` is the address of the page after it
     """
 
@@ -42,7 +42,7 @@ def path_of(*parts: str) -> str:
     return '/v1/' + '/'.join(quote(part, safe='') for part in parts)
 
 
-def linked(answer: Any, req: falcon.Request) -> Any:
+def with_next_link(answer: Any, req: falcon.Request) -> Any:
     """Return a page with the address of the page after it; any other answer unchanged."""
     if not isinstance(answer, Paged) or answer.next_marker is None:
         return answer

@@ -20,7 +20,7 @@ class LogContext:
         req.context.outer = context.get_current()
         context.RequestContext(
             request_id=errors.request_id_of(req.env) or None,
-            global_request_id=trace_in_head(req) or None,
+            global_request_id=trace_of_headers(req) or None,
             overwrite=True,
         )
 
@@ -37,10 +37,10 @@ class LogContext:
 def identify(req: falcon.Request, caller: Caller) -> None:
     """Set the caller, for the log and for the server's turns by project."""
     if caller.project is not None:
-        req.env[fair_tasks.PROJECT] = caller.project
+        req.env[fair_tasks.PROJECT_KEY] = caller.project
     context.RequestContext(
         request_id=errors.request_id_of(req.env) or None,
-        global_request_id=trace_in_head(req) or None,
+        global_request_id=trace_of_headers(req) or None,
         user_id=caller.user or None,
         project_id=caller.project,
         domain_id=caller.domain,
@@ -51,12 +51,12 @@ def identify(req: falcon.Request, caller: Caller) -> None:
     )
 
 
-def trace_in_head(req: falcon.Request) -> str:
+def trace_of_headers(req: falcon.Request) -> str:
     """Return the trace id that the caller has sent; '': none is valid, and one is generated."""
     return trace_in(req.get_header('traceparent'))
 
 
-def traced(caller: Caller, request: SelectDestinations) -> SelectDestinations:
+def with_trace(caller: Caller, request: SelectDestinations) -> SelectDestinations:
     """Return a request with the trace id of its caller, or a new one, which log lines carry too."""
     traced_request = request.traced(caller.trace)
     current = context.get_current()

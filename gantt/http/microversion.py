@@ -53,7 +53,7 @@ def parse(header: str | None) -> Microversion:
                 return version
         raise UnsupportedMicroversion(
             method=HEADER,
-            version=quoting.short(version_text),
-            expected=f'{LOWEST} to {HIGHEST}, or latest',
+            version=quoting.quoted(version_text),
+            expected=f'{LOWEST}{f" to {HIGHEST}" if LOWEST != HIGHEST else ""}, or latest',
         )
     return LOWEST

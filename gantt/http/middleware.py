@@ -4,10 +4,12 @@
     request id → proxy headers → CORS → fixed headers → size limit → /healthcheck or the application
 
 oslo.middleware reads its options from a configuration object; ours is private
-and filled from ``HttpSettings``, so that the global one is left alone.
+and filled from ``HttpSettings``, so that the global one is not changed.
 """
 
 import os
+import urllib.parse
+import wsgiref.util
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import stevedore
 import webob
 from oslo_config import cfg
+from oslo_context.context import generate_request_id
 from oslo_middleware import cors, healthcheck, http_proxy_to_wsgi, request_id, sizelimit
 from oslo_middleware.healthcheck import pluginbase
 from stevedore import extension
@@ -29,14 +32,14 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 HEALTH_PATH = '/healthcheck'
 #: Headers that a page of another origin may send beyond the basic ones, and that it may read.
-ALLOWED = (
+CORS_ALLOWED_HEADERS = (
     'Content-Type',
     'If-None-Match',
     'X-Auth-Token',
     'X-OpenStack-Request-ID',
     microversion.HEADER,
 )
-EXPOSED = (
+CORS_EXPOSED_HEADERS = (
     'ETag',
     'Location',
     'Retry-After',
@@ -45,50 +48,75 @@ EXPOSED = (
     microversion.HEADER,
 )
 #: Default headers of every answer: a browser guesses no type, and no cache keeps a copy.
-FIXED = (('X-Content-Type-Options', 'nosniff'), ('Cache-Control', 'no-store'))
+FIXED_HEADERS = (('X-Content-Type-Options', 'nosniff'), ('Cache-Control', 'no-store'))
 
 
-def stack(app: Wsgi, world: HandlerContext) -> Wsgi:
-    """Return ``app`` behind the whole stack."""
+def stack(app: Wsgi, context: HandlerContext) -> Wsgi:
+    """Return ``app`` wrapped in the whole stack."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
-    settings = world.settings
-    wsgi: Wsgi = _mount(HEALTH_PATH, Healthcheck(world, conf), app)
+    settings = context.settings
+    wsgi: Wsgi = _mount(HEALTH_PATH, Healthcheck(context, conf), app)
     private_names.check('oslo.middleware')
     limiter = SizeLimit(wsgi, conf)
     conf.set_override('max_request_body_size', settings.body_bytes_max, 'oslo_middleware')
-    return _outer(_with_headers(limiter), settings, conf)
+    return _with_common_layers(_with_fixed_headers(limiter), settings, conf)
 
 
 def placement_stack(app: Wsgi, settings: HttpSettings) -> Wsgi:
-    """Return ``app`` behind the layers common to all interfaces: ids, proxy, CORS."""
+    """Return ``app`` wrapped in the layers common to all interfaces: ids, proxy, CORS."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
-    return _outer(app, settings, conf)
+    return _with_common_layers(app, settings, conf)
 
 
-def _outer(wsgi: Wsgi, settings: HttpSettings, conf: cfg.ConfigOpts) -> Wsgi:
+def _with_common_layers(wsgi: Wsgi, settings: HttpSettings, conf: cfg.ConfigOpts) -> Wsgi:
     if settings.cors_allowed_origins:
         conf.register_opts(cors.OPTS, 'cors')
         conf.set_override('allowed_origin', list(settings.cors_allowed_origins), 'cors')
         conf.set_override('allow_credentials', False, 'cors')
-        conf.set_override('expose_headers', list(EXPOSED), 'cors')
-        conf.set_override('allow_headers', list(ALLOWED), 'cors')
+        conf.set_override('expose_headers', list(CORS_EXPOSED_HEADERS), 'cors')
+        conf.set_override('allow_headers', list(CORS_ALLOWED_HEADERS), 'cors')
         conf.set_override('allow_methods', ['GET', 'HEAD', 'PUT', 'POST', 'DELETE'], 'cors')
         wsgi = cors.CORS(wsgi, conf)
     if settings.behind_proxy:
         wsgi = http_proxy_to_wsgi.HTTPProxyToWSGI(wsgi, conf)
         conf.set_override('enable_proxy_headers_parsing', True, 'oslo_middleware')
-    return request_id.RequestId(wsgi, conf)
+    return _identified(wsgi)
 
 
-def _with_headers(app: Wsgi) -> Wsgi:
-    """Return ``app`` with ``FIXED`` in its answers."""
+def _identified(app: Wsgi) -> Wsgi:
+    """Return ``app`` with a request id in its environment and in its answers.
+
+    As by oslo.middleware, whose way of calling ``app`` by objects of webob costs each call more.
+    Those make ``Location`` a whole URL, as Placement's clients know it; so does this.
+    """
+
+    def answered(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        own_id = environ[request_id.ENV_REQUEST_ID] = generate_request_id()
+
+        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            whole = [
+                (name, urllib.parse.urljoin(wsgiref.util.request_uri(environ, False), value))
+                if name.lower() == 'location'
+                else (name, value)
+                for name, value in headers
+            ]
+            whole.append((request_id.HTTP_RESP_HEADER_REQUEST_ID, own_id))
+            return start_response(status, whole, exc_info)
+
+        return app(environ, start)
+
+    return answered
+
+
+def _with_fixed_headers(app: Wsgi) -> Wsgi:
+    """Return ``app`` with ``FIXED_HEADERS`` in its answers."""
 
     def answered(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             present = {name.lower() for name, _ in headers}
-            more = [(name, value) for name, value in FIXED if name.lower() not in present]
+            more = [(name, value) for name, value in FIXED_HEADERS if name.lower() not in present]
             return start_response(status, [*headers, *more], exc_info)
 
         return app(environ, start)
@@ -112,6 +140,10 @@ class SizeLimit(sizelimit.RequestBodySizeLimiter):
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
+        given = environ.get('CONTENT_LENGTH') or ''
+        if given.isdecimal() and int(given) <= self._conf_get('max_request_body_size'):
+            assert self.application is not None, 'it was given'
+            return self.application(environ, start_response)
         response = webob.Request(environ).get_response(super().__call__)
         if response.status_int == 413 and response.content_type != 'application/json':
             size, limit = environ.get('CONTENT_LENGTH'), self._conf_get('max_request_body_size')
@@ -127,7 +159,8 @@ class SizeLimit(sizelimit.RequestBodySizeLimiter):
 class CheckMiddleware(pluginbase.HealthcheckBaseExtension):
     """A check in the form of oslo's health check.
 
-    :param problem: the present problem, '' where there is none.  Any caller may read it, so it is a
+    :param problem: returns the present problem, '' where there is none.  Any caller may read it, so
+        it is a
         single word
     """
 
@@ -148,12 +181,12 @@ class Healthcheck(healthcheck.Healthcheck):
     the installed plugins.
     """
 
-    def __init__(self, world: HandlerContext, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, context: HandlerContext, conf: cfg.ConfigOpts) -> None:
         super().__init__(None, conf)
-        file = world.settings.disable_by_file
+        file = context.settings.disable_by_file
 
         def state() -> str:
-            return '' if root.examine(world).healthy else 'UNAVAILABLE'
+            return '' if root.run_checks(context).healthy else 'UNAVAILABLE'
 
         def disabled() -> str:
             return 'DISABLED BY FILE' if file and os.path.exists(file) else ''

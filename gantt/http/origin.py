@@ -17,10 +17,10 @@ from gantt import exceptions
 from gantt.core.messages import base, quoting
 from gantt.http.settings import HttpSettings
 
-_SAFE = ('GET', 'HEAD', 'OPTIONS')
+_SAFE_METHODS = ('GET', 'HEAD', 'OPTIONS')
 #: Values of ``Sec-Fetch-Site``, which only the browser sets: our own page, or the user.
-_OURS = ('same-origin', 'none')
-_LOCAL = 'localhost'
+_OWN_FETCH_SITES = ('same-origin', 'none')
+_LOCAL_NAME = 'localhost'
 
 
 class ForeignOrigin(exceptions.Refused):
@@ -35,7 +35,7 @@ class ForeignOrigin(exceptions.Refused):
 
 
 class ForeignHost(exceptions.Refused):
-    """The name that was asked for is not one of ours."""
+    """Error for a request to a host name that this service does not have."""
 
     code = 'gantt.foreign_host'
     http_status = 421
@@ -45,17 +45,18 @@ class ForeignHost(exceptions.Refused):
     )
 
 
-class Origins:
+class OriginCheck:
     """Falcon middleware: refuses changes by other origins, and foreign names if enabled.
 
-    :param names_matter: callers have no tokens: a caller led here by a name may do everything
+    :param checks_host_names: whether host names are checked: without tokens, a page at a foreign
+        name could do everything
     """
 
-    def __init__(self, settings: HttpSettings, names_matter: bool) -> None:
+    def __init__(self, settings: HttpSettings, checks_host_names: bool) -> None:
         self._allowed = frozenset(settings.cors_allowed_origins)
         self._names: frozenset[str] | None = None
-        if names_matter:
-            names = (*settings.served_names, _LOCAL, socket.gethostname())
+        if checks_host_names:
+            names = (*settings.served_names, _LOCAL_NAME, socket.gethostname())
             self._names = frozenset(name.lower() for name in names)
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -65,8 +66,8 @@ class Origins:
         """
         host = req.get_header('Host') or ''
         if self._names is not None and host and not self._is_served(host):
-            raise ForeignHost(host=quoting.short(host, base.NAME_MAX))
-        if req.method not in _SAFE:
+            raise ForeignHost(host=quoting.quoted(host, base.NAME_MAX))
+        if req.method not in _SAFE_METHODS:
             self._check_origin(req, host)
 
     def _is_served(self, host: str) -> bool:
@@ -74,7 +75,7 @@ class Origins:
             name = (urlsplit(f'//{host}').hostname or '').rstrip('.')
         except ValueError:
             return False
-        if name in (self._names or ()) or name.endswith(f'.{_LOCAL}'):
+        if name in (self._names or ()) or name.endswith(f'.{_LOCAL_NAME}'):
             return True
         try:
             ipaddress.ip_address(name)
@@ -87,13 +88,17 @@ class Origins:
         if origin in self._allowed or '*' in self._allowed:
             return
         # Browsers omit Sec-Fetch-Site on plain HTTP to other machines: then the origin decides.
-        ours = site in _OURS if site else origin is None or _is_same(origin, req, host)
+        ours = (
+            site in _OWN_FETCH_SITES
+            if site
+            else origin is None or _has_same_host(origin, req, host)
+        )
         if not ours:
-            raise ForeignOrigin(origin=quoting.short(origin or site, base.NAME_MAX))
+            raise ForeignOrigin(origin=quoting.quoted(origin or site, base.NAME_MAX))
 
 
-def _is_same(origin: str, req: falcon.Request, host: str) -> bool:
-    """Return whether a page is of the requested host; its scheme may have ended at a proxy."""
+def _has_same_host(origin: str, req: falcon.Request, host: str) -> bool:
+    """Return whether an origin has the requested host; its scheme may have ended at a proxy."""
     try:
         origin_host = urlsplit(origin).netloc.lower()
     except ValueError:

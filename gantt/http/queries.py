@@ -27,12 +27,12 @@ EventKind = Literal[
     'expired',
     'refused',
 ]
-T = TypeVar('T')
+Entry = TypeVar('Entry')
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 def unknown_marker(marker: str, kind: str) -> exceptions.InvalidMessage:
-    """Return the error of a list requested from an entry on that does not exist."""
+    """Return the error for a list that is to continue after an entry that does not exist."""
     problem = f'expected a known {kind}; got {marker!r}; begin without a marker'
     return exceptions.invalid('query.marker', problem)
 
@@ -44,18 +44,20 @@ class Page(Message, frozen=True, kw_only=True):
     marker: Name | None = None
 
 
-def page_of(found: Sequence[T], limit: int, key: str) -> tuple[list[T], str | None]:
+def page_of(entries: Sequence[Entry], limit: int, key: str) -> tuple[list[Entry], str | None]:
     """Return the first entries of a list, and the marker of those after them; None: there are none.
 
-    :param found: one more than ``limit`` where there are more
-    :param key: by which it is ordered
+    :param entries: one more than ``limit`` where there are more
+    :param key: attribute that the entries are ordered by; its value is the marker
     """
-    page = list(found[:limit])
-    return page, getattr(page[-1], key) if len(found) > limit else None
+    page = list(entries[:limit])
+    return page, getattr(page[-1], key) if len(entries) > limit else None
 
 
-def page_by_name(everything: Iterable[T], query: Page, kind: str) -> tuple[list[T], str | None]:
-    """Return the same of a complete list, in the order of names.
+def page_by_name(
+    everything: Iterable[Entry], query: Page, kind: str
+) -> tuple[list[Entry], str | None]:
+    """Return a page of a complete list in the order of names, and the marker of the next page.
 
     :raises InvalidMessage: no entry has the name of the marker
     """
@@ -108,14 +110,14 @@ class EventsQuery(Message, frozen=True, kw_only=True):
 
 
 class ReleaseQuery(Message, frozen=True, kw_only=True):
-    """Why an operator ends a claim; the reason is kept with it."""
+    """Reason for which an operator ends a claim; it is stored with the claim."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
     dry_run: bool = False
 
 
 class CancelQuery(Message, frozen=True, kw_only=True):
-    """Why a request is taken back."""
+    """Reason of a cancellation."""
 
     reason: Text = ''
     dry_run: bool = False
@@ -124,7 +126,7 @@ class CancelQuery(Message, frozen=True, kw_only=True):
 class ClaimsQuery(Message, frozen=True, kw_only=True):
     """Choice of claims, in the order of their ids.
 
-    With ``lost`` only those in zones below that these do not know any more.
+    With ``lost`` only those in child zones that these do not know any more.
     """
 
     limit: Limit = 100

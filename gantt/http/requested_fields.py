@@ -17,13 +17,13 @@ from gantt.core.messages import quoting
 from gantt.core.messages.keys import nova_hints
 from gantt.core.messages.request import Lifecycle, Purpose, SelectDestinations
 
-CLAIM = 'gantt:requests:create:claim'
-MIGRATE = 'gantt:requests:create:migrate'
-RULES = 'gantt:requests:create:rules'
-TRUSTED = 'gantt:requests:create:trusted'
+CLAIM_POLICY = 'gantt:requests:create:claim'
+MIGRATE_POLICY = 'gantt:requests:create:migrate'
+RULES_POLICY = 'gantt:requests:create:rules'
+TRUSTED_POLICY = 'gantt:requests:create:trusted'
 
 #: Fields of the request's owner, or of what a guest needs: for every caller of the route.
-ALLOWED = frozenset(
+MEMBER_FIELDS = frozenset(
     {
         'body.request_id',
         'body.consumers',
@@ -47,8 +47,11 @@ ALLOWED = frozenset(
         'body.spec.user_id',  # have to be the caller's
         'body.spec.same_host',
         'body.spec.different_host',  # have to be of its project
-        *(f'body.spec.hints.{name}' for name in (*nova_hints.CONSUMERS, nova_hints.GROUP)),
-        f'body.spec.hints.{nova_hints.MEMBER}',
+        *(
+            f'body.spec.hints.{name}'
+            for name in (*nova_hints.CONSUMER_HINTS, nova_hints.GROUP_HINT)
+        ),
+        f'body.spec.hints.{nova_hints.MEMBER_HINT}',
         'body.spec.group.uuid',
         'body.spec.group.member',
         'body.spec.group.policy',
@@ -60,7 +63,7 @@ ALLOWED = frozenset(
     }
 )
 #: Fields whose own fields, or keys, are checked one by one.
-WITHIN = frozenset(
+NESTED_FIELDS = frozenset(
     {
         'body.spec',
         'body.spec.group',
@@ -73,7 +76,7 @@ WITHIN = frozenset(
     }
 )
 #: Fields that take a place on a named host, or are trusted as they are.
-BELIEVED = frozenset(
+TRUSTED_FIELDS = frozenset(
     {
         'body.spec.force_hosts',
         'body.spec.force_nodes',
@@ -88,17 +91,17 @@ BELIEVED = frozenset(
     }
 )
 #: Fields that zones send to their child zones of any owner.
-OF_ZONES = frozenset({'body.dry_run', 'body.via', 'body.rule_generation'})
+ZONE_FIELDS = frozenset({'body.dry_run', 'body.via', 'body.rule_generation'})
 _PURPOSES = {
-    Purpose.MIGRATE: MIGRATE,
-    Purpose.LIVE_MIGRATE: MIGRATE,
-    Purpose.EVACUATE: TRUSTED,
+    Purpose.MIGRATE: MIGRATE_POLICY,
+    Purpose.LIVE_MIGRATE: MIGRATE_POLICY,
+    Purpose.EVACUATE: TRUSTED_POLICY,
 }
 _PLAIN_PURPOSES = ', '.join(purpose for purpose in Purpose if purpose not in _PURPOSES)
 
 
-class Need(NamedTuple):
-    """A field of a request that needs a rule beside that of the route.
+class ProtectedField(NamedTuple):
+    """A field of a request that needs a rule in addition to that of the route.
 
     :ivar field: its path, as in the errors of a body
     :ivar expected: value for callers that do not meet the rule
@@ -109,36 +112,40 @@ class Need(NamedTuple):
     expected: str
 
 
-def needs(body: SelectDestinations) -> Iterator[Need]:
+def protected_fields(body: SelectDestinations) -> Iterator[ProtectedField]:
     """Yield every field and key beyond those of a member, in the order of the types."""
     if not body.dry_run:
-        yield Need('body.dry_run', CLAIM, 'true')
+        yield ProtectedField('body.dry_run', CLAIM_POLICY, 'true')
     if body.lifecycle is not Lifecycle.HOST:
-        yield Need('body.lifecycle', TRUSTED, f"'{Lifecycle.HOST}'")
+        yield ProtectedField('body.lifecycle', TRUSTED_POLICY, f"'{Lifecycle.HOST}'")
     purpose = body.spec.purpose
     if purpose in _PURPOSES:
-        yield Need('body.spec.purpose', _PURPOSES[purpose], f'one of {_PLAIN_PURPOSES}')
-    yield from _beyond('body', body)
+        yield ProtectedField('body.spec.purpose', _PURPOSES[purpose], f'one of {_PLAIN_PURPOSES}')
+    yield from _protected_by_value('body', body)
     for number, device in enumerate(body.spec.tree.devices if body.spec.tree else ()):
         for name in ('required_traits', 'forbidden_traits'):
             if getattr(device, name):
-                yield Need(f'body.spec.tree.devices[{number}].{name}', RULES, 'nothing')
+                yield ProtectedField(
+                    f'body.spec.tree.devices[{number}].{name}', RULES_POLICY, 'nothing'
+                )
 
 
 #: Checked by their values, above.
-_BY_VALUE = frozenset({'body.dry_run', 'body.lifecycle', 'body.spec.purpose'})
+_FIELDS_BY_VALUE = frozenset({'body.dry_run', 'body.lifecycle', 'body.spec.purpose'})
 
 
-def _beyond(path: str, value: Any) -> Iterator[Need]:
+def _protected_by_value(path: str, value: Any) -> Iterator[ProtectedField]:
     for name, inner in _fields_of(value):
         field = f'{path}.{name}'
-        if field in ALLOWED or field in _BY_VALUE:
+        if field in MEMBER_FIELDS or field in _FIELDS_BY_VALUE:
             continue
-        if field in WITHIN:
-            yield from _beyond(field, inner)
+        if field in NESTED_FIELDS:
+            yield from _protected_by_value(field, inner)
         else:
-            shown = f'{path}.{quoting.plain(name, quoting.CHARACTERS_MAX)}'
-            yield Need(shown, TRUSTED if field in BELIEVED else RULES, 'nothing')
+            shown = f'{path}.{quoting.plain_text(name, quoting.QUOTED_CHARACTERS_MAX)}'
+            yield ProtectedField(
+                shown, TRUSTED_POLICY if field in TRUSTED_FIELDS else RULES_POLICY, 'nothing'
+            )
 
 
 def _fields_of(value: Any) -> Iterator[tuple[str, Any]]:

@@ -19,11 +19,14 @@ _POLL_SECONDS = 0.02
 #: Bytes that waitress reads before the application can refuse a body itself.
 _READ_BYTES_MAX = 16 << 20
 #: Bytes of a connection's body that are held in memory: the rest waits in a file.
-_HELD_BYTES = 8192
+_BODY_MEMORY_BYTES = 8192
 #: Bytes read at once: after each read the one reading thread waits for the interpreter's lock.
-_RECEIVED_BYTES = 1 << 16
+_RECEIVE_BYTES = 1 << 16
+#: Bytes from which on a part of an answer is sent: more than its head has, so that the caller, who
+#: would wake for the head alone, wakes once.
+_SEND_BYTES_MIN = 1024
 #: Number of open files of a process besides those of connections.
-_OTHER_FILES = 256
+_RESERVED_FILES = 256
 #: Logger of a line for each request that waits for a thread: too many under load.
 _QUEUE_LOG = logging.getLogger('waitress.queue')
 
@@ -44,17 +47,17 @@ class HttpServer:
         """Bind the address.
 
         :param port: 0 takes a free one, see ``port`` of the object
-        :param connections_max: open at once; further ones wait
-        :param idle_seconds: after so long without data a connection is closed
+        :param connections_max: most connections open at once; further ones wait
+        :param idle_seconds: seconds without data after which a connection is closed
         :raises Misconfigured: the address cannot be bound, or the release of waitress is another
         """
         private_names.check('waitress')
-        owners, sockets = fair_tasks.Owners(), fair_tasks.Sockets()
+        owners, sockets = fair_tasks.TokenOwners(), fair_tasks.PolledSockets()
         _QUEUE_LOG.setLevel(logging.ERROR)
-        _allow_files(2 * connections_max + _OTHER_FILES)
+        _raise_file_limit(2 * connections_max + _RESERVED_FILES)
         try:
             server = waitress.create_server(
-                fair_tasks.learning(app, owners),
+                fair_tasks.remembering_projects(app, owners),
                 sockets,
                 host=host,
                 port=port,
@@ -66,8 +69,8 @@ class HttpServer:
                 channel_timeout=idle_seconds,
                 cleanup_interval=max(1, min(30, idle_seconds // 2)),
                 max_request_body_size=_READ_BYTES_MAX,
-                inbuf_overflow=_HELD_BYTES,
-                recv_bytes=_RECEIVED_BYTES,
+                inbuf_overflow=_BODY_MEMORY_BYTES,
+                recv_bytes=_RECEIVE_BYTES,
                 clear_untrusted_proxy_headers=False,
             )
         except OSError as e:
@@ -76,13 +79,15 @@ class HttpServer:
                 problem=f'cannot listen on {host}:{port}: {e.strerror or e}',
                 fix='Choose a free port, or stop what listens there',
             ) from None
+        # Not by the argument, which warns that a later release may not have it.
+        server.adj.send_bytes = _SEND_BYTES_MIN
         self._server = server
         # Nothing waits yet, and its threads read the attribute each time.
         dispatcher = server.task_dispatcher
         dispatcher.queue = fair_tasks.FairTasks(
             owners,
-            settings.shared_threads(threads),
-            settings.half_of(threads),
+            settings.placement_threads(threads),
+            settings.threads_of_one_project(threads),
             dispatcher,
             sockets,
         )
@@ -107,19 +112,19 @@ class HttpServer:
         """Refuse new connections and finish the others; return whether that was in time."""
         listeners = self._listeners
         for listener in listeners:
-            _in_loop(listener, functools.partial(_close_door, listener))
+            _run_in_loop(listener, functools.partial(_stop_accepting, listener))
         end = time.monotonic() + seconds
-        while self._busy(listeners) and time.monotonic() < end:
+        while self._is_busy(listeners) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
-        done = not self._busy(listeners)
+        done = not self._is_busy(listeners)
         for listener in listeners:
             listener.task_dispatcher.shutdown(timeout=1)
-            _in_loop(listener, functools.partial(_close_all, listener))
+            _run_in_loop(listener, functools.partial(_close_connections, listener))
         self._thread.join(5)
         return done
 
     @staticmethod
-    def _busy(listeners: list[BaseWSGIServer]) -> bool:
+    def _is_busy(listeners: list[BaseWSGIServer]) -> bool:
         return any(
             channel.requests or channel.total_outbufs_len
             for listener in listeners
@@ -127,7 +132,7 @@ class HttpServer:
         )
 
 
-def _allow_files(most: int) -> None:
+def _raise_file_limit(most: int) -> None:
     """Raise the limit of open files of this process, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
@@ -136,8 +141,8 @@ def _allow_files(most: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _in_loop(listener: BaseWSGIServer, act: Callable[[], None]) -> None:
-    """Run ``act`` in the thread of waitress's loop.
+def _run_in_loop(listener: BaseWSGIServer, act: Callable[[], None]) -> None:
+    """Let the thread of waitress's loop run ``act``, soon.
 
     The wake-up is written under the lock that the loop takes to run ``act``: an ``act`` that closes
     the trigger cannot run before, and no write meets a descriptor that was reused by then.
@@ -147,12 +152,12 @@ def _in_loop(listener: BaseWSGIServer, act: Callable[[], None]) -> None:
         listener.trigger.pull_trigger()
 
 
-def _close_door(listener: BaseWSGIServer) -> None:
+def _stop_accepting(listener: BaseWSGIServer) -> None:
     listener.del_channel(listener._map)
     listener.socket.close()
 
 
-def _close_all(listener: BaseWSGIServer) -> None:
+def _close_connections(listener: BaseWSGIServer) -> None:
     for channel in list(listener.active_channels.values()):
         channel.handle_close()
     listener.trigger.handle_close()

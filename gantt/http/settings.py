@@ -7,18 +7,18 @@ from gantt.core.messages import base
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds and switches.
+    """Settings of the HTTP application: bounds on concurrent requests, ages, and switches.
 
     :ivar placements_max: requests that may wait for the schedulers at once; threads beyond
         these are left for everything else
-    :ivar placements_of_one_max: the part of one project
+    :ivar placements_of_one_max: requests of ``placements_max`` that one project may have
     :ivar plans_max: part of ``placements_max`` that may wait for the planner of groups: that takes
         seconds, and no request waits for it
     :ivar trials_max: dry runs, what-ifs, capacities and replays at once
     :ivar evaluations_max: requests of parent zones that are evaluated at once
     :ivar waits_max: callers that may wait for events at once, each with a thread
     :ivar table_age_seconds: maximum age of the host table that a read is answered from
-    :ivar table_age_unhealthy_seconds: age of it from which on the health check fails
+    :ivar table_age_unhealthy_seconds: age of the host table from which on the health check fails
     :ivar cors_allowed_origins: empty: no CORS headers at all
     :ivar served_names: host names, besides addresses and ``localhost``, served without tokens
     :ivar behind_proxy: trust the ``Forwarded`` and ``X-Forwarded-*`` headers
@@ -43,7 +43,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     site_name: str = ''
 
 
-def shared_threads(threads: int) -> int:
+def placement_threads(threads: int) -> int:
     """Return the threads that placements may have: a quarter is left for quick answers."""
     return max(1, threads * 3 // 4)
 
@@ -53,6 +53,6 @@ def waiting_threads(threads: int) -> int:
     return max(1, threads // 4)
 
 
-def half_of(threads: int) -> int:
+def threads_of_one_project(threads: int) -> int:
     """Return the threads that one project may have at most."""
     return max(1, threads // 2)

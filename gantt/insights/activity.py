@@ -23,38 +23,37 @@ from gantt.core.records.decision_codec import StoredDecision, unpack
 from gantt.core.records.history import History
 from gantt.insights.explain import explaining
 from gantt.insights.views import View
-from gantt.scheduler.ports import (
-    Claims,
-    Clock,
-    DatabaseStatus,
-    Records,
-)
+from gantt.scheduler.ports.process import Clock
+from gantt.scheduler.ports.records import Records
+from gantt.scheduler.ports.requests import Claims
+from gantt.scheduler.ports.stores import DatabaseStatus
 
 T = TypeVar('T')
 
 #: Number of parts that a window is divided into.
-PARTS = 60
+WINDOW_PARTS = 60
 #: Maximum number of decisions that are read, newest first.
 DECISIONS_MAX = 50_000
 REFUSALS_MAX = 100
 #: Maximum age in seconds of an answer that is returned again: many watchers cost one query.
-SECONDS_STORED = 5.0
-SECONDS_STORED_CLAIMS = 30.0
-_REMEMBERED_MAX = 1000
-_WINDOWS_MAX = 100
+CACHE_SECONDS = 5.0
+CLAIMS_CACHE_SECONDS = 30.0
+_CACHED_REFUSALS_MAX = 1000
+_CACHED_WINDOWS_MAX = 100
 
 
 class Activity(View, frozen=True, kw_only=True):
     """The last while in equal parts, the newest last.
 
-    :ivar end_age_seconds: how old this is: the last part ended so long ago
-    :ivar known_seconds: of the window, what the decisions that are kept reach back to
+    :ivar end_age_seconds: seconds since the end of the last part
+    :ivar known_seconds: part of the window that the stored decisions cover
     :ivar outcomes: outcome -> decisions, by part
-    :ivar confirmed: claims made in the part that their host has confirmed since
-    :ivar confirm_median_seconds: from the claim to that, None: there was none; and the
-        time that 95 of 100 took no longer than
-    :ivar claims: all that are kept, by state
-    :ivar adopted: live claims that nobody asked for
+    :ivar confirmed: number of claims, by the part that they were created in, that their hosts have
+        confirmed since
+    :ivar confirm_median_seconds: median time from the creation of a claim to its confirmation,
+        None: there was none; and the time that 95 of 100 claims took at most
+    :ivar claims: number of stored claims, by state
+    :ivar adopted: number of live claims without a request
     """
 
     window_seconds: float
@@ -73,14 +72,14 @@ class Activity(View, frozen=True, kw_only=True):
 class FilterSum(View, frozen=True, kw_only=True):
     """Hosts that one filter removed over several decisions.
 
-    :ivar left: hosts that were left after it
-    :ivar decisions: of how many it removed any host
-    :ivar reason: the one that removed most
+    :ivar remaining: hosts that were left after it
+    :ivar decisions: number of decisions in which it removed any host
+    :ivar reason: the reason that removed most hosts
     """
 
     filter: str
     removed: int
-    left: int
+    remaining: int
     decisions: int
     reason: str
 
@@ -88,12 +87,12 @@ class FilterSum(View, frozen=True, kw_only=True):
 class RefusedFunnel(View, frozen=True, kw_only=True):
     """Filters that removed the hosts of the latest refused requests.
 
-    :ivar decisions: how many are summed up
-    :ivar truncated: there were more of them within the window
+    :ivar decisions: number of decisions that are summed up
+    :ivar truncated: there were more decisions within the window
     :ivar hosts: sum over the decisions of the hosts that each looked at: a host counts once for
         every decision; less what is removed it is ``left`` of the last
     :ivar funnel: filters that removed any host, as they ran
-    :ivar pools: refusals for want of a pool, which are not among ``decisions``
+    :ivar pools: number of refusals for want of a pool, which are not among ``decisions``
     """
 
     window_seconds: float
@@ -113,16 +112,16 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass
-class _Entry:
-    """A place for one answer, or for the error instead of it."""
+class _CacheEntry:
+    """One cached answer, or the error in place of it."""
 
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
-    made_at: float = -math.inf
+    computed_at: float = -math.inf
     value: Any = None
     error: exceptions.GanttError | None = None
 
 
-class Remembered:
+class TimedCache:
     """A cache of recent answers; one thread at a time computes one.
 
     Errors of the database are cached too: threads that waited for one need not all try as well.
@@ -130,26 +129,30 @@ class Remembered:
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.monotonic
-        self._entries: collections.defaultdict[object, _Entry] = collections.defaultdict(_Entry)
+        self._entries: collections.defaultdict[object, _CacheEntry] = collections.defaultdict(
+            _CacheEntry
+        )
 
-    def get(self, key: object, seconds: float, make: Callable[[], T]) -> tuple[T, float]:
+    def get(self, key: object, seconds: float, compute: Callable[[], T]) -> tuple[T, float]:
         """Return the answer and its age in seconds.
 
-        :raises GanttError: whatever ``make`` raises
+        :raises GanttError: whatever ``compute`` raises
         """
-        if len(self._entries) > _WINDOWS_MAX:
+        if len(self._entries) > _CACHED_WINDOWS_MAX:
             self._entries.clear()
         entry = self._entries[key]
         with entry.lock:
             began = self._now()
-            if began - entry.made_at > seconds:
+            if began - entry.computed_at > seconds:
                 try:
-                    entry.value, entry.error, entry.made_at = make(), None, began
+                    entry.value = compute()
+                    entry.error = None
+                    entry.computed_at = began
                 except exceptions.Unavailable as e:
-                    entry.value, entry.error, entry.made_at = None, e, self._now()
+                    entry.value, entry.error, entry.computed_at = None, e, self._now()
             if entry.error is not None:
                 raise entry.error
-            return entry.value, max(0.0, self._now() - entry.made_at)
+            return entry.value, max(0.0, self._now() - entry.computed_at)
 
 
 class ActivityReader:
@@ -161,24 +164,24 @@ class ActivityReader:
         self._records = records
         self._claims = claims
         self._database = database
-        self._remembered = Remembered(clock)
+        self._cache = TimedCache(clock)
         # Decisions never change.
-        self._refusal = functools.lru_cache(_REMEMBERED_MAX)(self._read_refusal)
+        self._cached_refusal = functools.lru_cache(_CACHED_REFUSALS_MAX)(self._read_refusal)
 
     def activity(self, window: int) -> Activity:
         """Return the activity of the last ``window`` seconds."""
 
         def read() -> History:
-            return self._records.history(seconds=window, parts=PARTS, most=DECISIONS_MAX)
+            return self._records.history(seconds=window, parts=WINDOW_PARTS, most=DECISIONS_MAX)
 
-        history, age = self._remembered.get(('history', window), SECONDS_STORED, read)
-        counts, claims_age = self._remembered.get(
-            'claims', SECONDS_STORED_CLAIMS, self._claims.count_claims
+        history, age = self._cache.get(('history', window), CACHE_SECONDS, read)
+        counts, claims_age = self._cache.get(
+            'claims', CLAIMS_CACHE_SECONDS, self._claims.count_claims
         )
-        waits = _by_part(history, window)
+        waits = _waits_by_part(history, window)
         return Activity(
             window_seconds=window,
-            part_seconds=window / PARTS,
+            part_seconds=window / WINDOW_PARTS,
             end_age_seconds=round(age, 3),
             known_seconds=round(history.now - history.since, 3),
             outcomes=history.outcomes,
@@ -191,17 +194,17 @@ class ActivityReader:
         )
 
     def refused(self, window: int) -> RefusedFunnel:
-        """Return what removed the hosts of requests that no host fits."""
-        return self._remembered.get(
-            ('refused', window), SECONDS_STORED, lambda: self._refused(window)
+        """Return, by filter, the hosts removed from requests that found no host."""
+        return self._cache.get(
+            ('refused', window), CACHE_SECONDS, lambda: self._read_refused(window)
         )[0]
 
-    def _refused(self, window: int) -> RefusedFunnel:
+    def _read_refused(self, window: int) -> RefusedFunnel:
         outcome = Outcome.NO_VALID_HOST.value
         records = self._records.list_decisions(outcome=outcome, limit=REFUSALS_MAX + 1)
         since = self._database.ping() - window
         ids = [record.id for record in records if record.created_at >= since]
-        stored = [self._refusal(decision_id) for decision_id in ids[:REFUSALS_MAX]]
+        stored = [self._cached_refusal(decision_id) for decision_id in ids[:REFUSALS_MAX]]
         refusals = [refusal for refusal in stored if refusal.kind == RequestKind.HOST.value]
         hosts = sum(refusal.hosts for refusal in refusals)
         return RefusedFunnel(
@@ -209,14 +212,14 @@ class ActivityReader:
             decisions=len(refusals),
             truncated=len(ids) > REFUSALS_MAX,
             hosts=hosts,
-            funnel=_sums(hosts, [refusal.steps for refusal in refusals]),
+            funnel=_filter_sums(hosts, [refusal.steps for refusal in refusals]),
             pools=len(stored) - len(refusals),
         )
 
     def _read_refusal(self, decision_id: str) -> _Refusal:
         """Return a stored refusal in short."""
         record = self._records.load_decision(decision_id)
-        return _in_short(unpack(record[0])) if record else _Refusal(RequestKind.HOST.value, 0, [])
+        return _refusal_of(unpack(record[0])) if record else _Refusal(RequestKind.HOST.value, 0, [])
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -226,16 +229,16 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return round(values[max(0, math.ceil(share * len(values)) - 1)], 6)
 
 
-def _by_part(history: History, window: float) -> list[list[float]]:
-    parts: list[list[float]] = [[] for _ in range(PARTS)]
+def _waits_by_part(history: History, window: float) -> list[list[float]]:
+    parts: list[list[float]] = [[] for _ in range(WINDOW_PARTS)]
     start = history.now - window
     for created_at, seconds in history.waits:
-        part = int((created_at - start) / window * PARTS)
-        parts[min(PARTS - 1, max(0, part))].append(seconds)
+        part = int((created_at - start) / window * WINDOW_PARTS)
+        parts[min(WINDOW_PARTS - 1, max(0, part))].append(seconds)
     return [sorted(part) for part in parts]
 
 
-def _in_short(stored: StoredDecision) -> _Refusal:
+def _refusal_of(stored: StoredDecision) -> _Refusal:
     """Return the short form of a refusal, of the one member that found no host."""
     decision, kind = stored.decision, stored.request.spec.kind
     failed = [member for member in decision.members if member.selection is None]
@@ -248,7 +251,7 @@ def _in_short(stored: StoredDecision) -> _Refusal:
     )
 
 
-def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[FilterSum]:
+def _filter_sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[FilterSum]:
     """Return filters in the order in which they ran, on the average where it differed."""
     places: dict[str, list[float]] = collections.defaultdict(list)
     counted: collections.Counter[str] = collections.Counter()
@@ -268,7 +271,7 @@ def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[Fil
                 FilterSum(
                     filter=name,
                     removed=removed,
-                    left=remaining,
+                    remaining=remaining,
                     decisions=counted[name],
                     reason=reason,
                 )

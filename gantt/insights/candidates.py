@@ -16,19 +16,19 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from gantt import exceptions
-from gantt.core.candidates.find import STEPS_MAX, CandidatesFound, find
+from gantt.core.candidates.find import QUERY_STEPS_MAX, CandidatesFound, find_candidates
 from gantt.core.candidates.query import CandidatesQuery
 from gantt.core.candidates.table import ProviderTable
-from gantt.core.messages.resource_classes import STANDARD
-from gantt.scheduler.ports import CandidateReads, ProviderNews
+from gantt.core.messages.resource_classes import STANDARD_CLASSES
+from gantt.scheduler.ports.providers import CandidateReads, ProviderNews
 from gantt.standard_traits import STANDARD_TRAITS
 
 T = TypeVar('T')
 #: Builds an answer from the candidates, while nothing changes.
-Answering = Callable[[ProviderTable, CandidatesFound], T]
+BuildAnswer = Callable[[ProviderTable, CandidatesFound], T]
 
 
-class _Published:
+class _PublishedTable:
     """A table, and its number of readers."""
 
     def __init__(self, table: ProviderTable) -> None:
@@ -36,10 +36,10 @@ class _Published:
         self.readers = 0
 
 
-class Candidates:
+class ProviderTableReader:
     """The providers of one process.  All methods may be called from any thread.
 
-    :param steps: that the search of one query may take
+    :param steps: limit of search steps for one query
     :param count: adds one to a counter by its name
     :param reload_seconds: interval of reading everything
     """
@@ -47,7 +47,7 @@ class Candidates:
     def __init__(
         self,
         providers: CandidateReads,
-        steps: int = STEPS_MAX,
+        steps: int = QUERY_STEPS_MAX,
         count: Callable[[str], None] | None = None,
         reload_seconds: float = 300.0,
     ) -> None:
@@ -60,19 +60,21 @@ class Candidates:
         self._lost = 0
         self._lock = threading.Lock()
         self._counting = threading.Lock()
-        self._published = _Published(ProviderTable())
+        self._published = _PublishedTable(ProviderTable())
         self._read: ProviderNews | None = None
-        self._arrivals = itertools.count(1)
+        self._query_count = itertools.count(1)
         self._covered = 0
 
-    def answer(self, query: CandidatesQuery, answering: Answering[T]) -> T:
-        """Return what ``answering`` builds from the candidates.
+    def answer(self, query: CandidatesQuery, build_answer: BuildAnswer[T]) -> T:
+        """Return what ``build_answer`` builds from the candidates.
 
         :raises SearchOutOfBudget: whether there are more is not known
         :raises DatabaseUnavailable:
         """
         try:
-            return self.look(lambda table: answering(table, find(table, query, self._steps)))
+            return self.read_all(
+                lambda table: build_answer(table, find_candidates(table, query, self._steps))
+            )
         except exceptions.SearchOutOfBudget:
             self._count('gantt_candidate_searches_over_budget_total')
             raise
@@ -88,24 +90,24 @@ class Candidates:
         began = self._current_at
         return None if began is None else time.monotonic() - began
 
-    def look(self, answering: Callable[[ProviderTable], T]) -> T:
-        """Return what ``answering`` builds from all providers.
+    def read_all(self, build_answer: Callable[[ProviderTable], T]) -> T:
+        """Return what ``build_answer`` builds from all providers.
 
         :raises DatabaseUnavailable:
         """
-        arrival = next(self._arrivals)
+        arrival = next(self._query_count)
         with self._lock:
-            is_due = self._is_due()
+            is_due = self._is_reload_due()
         if is_due:
             self._reload()
         with self._lock:
             if self._covered < arrival:
-                self._follow()
+                self._read_changes()
             published = self._published
             with self._counting:
                 published.readers += 1
         try:
-            return answering(published.table)
+            return build_answer(published.table)
         finally:
             with self._counting:
                 published.readers -= 1
@@ -113,14 +115,14 @@ class Candidates:
     def unknown_names(
         self, classes: Collection[str], traits: Collection[str]
     ) -> tuple[Collection[str], Collection[str]]:
-        """Return those of these resource classes, and of these traits, that do not exist.
+        """Return which of these resource classes, and which of these traits, do not exist.
 
         A provider with an inventory of a class, or a trait, proves that it exists: that cannot be
         deleted.  A name that was known so and was given up since matches no provider.
         """
         table = self._published.table
         unknown_classes = [
-            name for name in classes if name not in STANDARD and name not in table.classes
+            name for name in classes if name not in STANDARD_CLASSES and name not in table.classes
         ]
         unknown_traits = [
             trait for trait in traits if trait not in STANDARD_TRAITS and trait not in table.traits
@@ -131,12 +133,13 @@ class Candidates:
             else ((), ())
         )
 
-    def _is_due(self) -> bool:
+    def _is_reload_due(self) -> bool:
         """Return whether this query is to read everything; the next one is not to meanwhile."""
         now, lost = time.monotonic(), self._providers.connections_lost
         if lost == self._lost and now - self._loaded_at < self._reload_seconds:
             return False
-        self._loaded_at, self._lost = now, lost
+        self._loaded_at = now
+        self._lost = lost
         return True
 
     def _reload(self) -> None:
@@ -150,25 +153,27 @@ class Candidates:
         table.apply(news.entries)
         with self._lock:
             # Changes that others have read since come with the next read.
-            self._published, self._covered = _Published(table), 0
-            self._note(news)
+            self._published = _PublishedTable(table)
+            self._covered = 0
+            self._apply_news(news)
 
-    def _follow(self) -> None:
-        covered = next(self._arrivals)  # queries that have come have smaller numbers
+    def _read_changes(self) -> None:
+        covered = next(self._query_count)  # queries that have come have smaller numbers
         began = time.monotonic()
         if self._read is None:
             news = self._providers.load_provider_entries()
         else:
             news = self._providers.poll_provider_entries(self._read)
         if news.whole:
-            self._published = _Published(ProviderTable())
+            self._published = _PublishedTable(ProviderTable())
         elif (news.entries or news.gone) and self._published.readers:
-            self._published = _Published(self._published.table.copy())
+            self._published = _PublishedTable(self._published.table.copy())
         self._published.table.apply(news.entries, news.gone)
-        self._note(news)
-        self._covered, self._current_at = covered, began
+        self._apply_news(news)
+        self._covered = covered
+        self._current_at = began
 
-    def _note(self, found: ProviderNews) -> None:
+    def _apply_news(self, news: ProviderNews) -> None:
         self._read = ProviderNews(
-            position=found.position, incarnation=found.incarnation, gaps=found.gaps
+            position=news.position, incarnation=news.incarnation, gaps=news.gaps
         )

@@ -13,14 +13,20 @@ from gantt.core.pause import Pause
 from gantt.core.placement.host_trace import HostStep, steps_of
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import MemberDecision, Outcome, Score
-from gantt.core.records.decision_codec import PREFIX_MIN, StoredDecision, unpack
+from gantt.core.records.decision_codec import ID_PREFIX_MIN, StoredDecision, unpack
 from gantt.core.table.host_table import HostTable
-from gantt.insights import side_by_side, views
+from gantt.insights import replaying, views
 from gantt.insights.explain import explaining, redacting
 from gantt.insights.host_views import HostReader
-from gantt.insights.replaying import Gone, Otherwise, Replayer, differences
+from gantt.insights.replaying import (
+    Otherwise,
+    RecordsGone,
+    Replayer,
+    ReservationDecisions,
+    decision_differences,
+)
 from gantt.insights.views import DecisionSummary, Explanation, View
-from gantt.scheduler.ports import Records, TableLogs
+from gantt.scheduler.ports.records import Records, TableLogs
 from gantt.scheduler.settings import SchedulerSettings
 
 #: Time limit of a replay in seconds; reading the log of the table comes before.
@@ -30,7 +36,7 @@ _DIFFERENCES_SHOWN = 8
 
 
 class Replayed(View, frozen=True, kw_only=True):
-    """A decision made again on the table that it saw.
+    """Decision that was made again, on the table that the original decision used.
 
     :ivar same: every byte of it is the same, ids of claims aside
     :ivar otherwise: settings that were changed for it, a line each
@@ -60,10 +66,13 @@ class DecisionReader:
     pipeline: dataclasses.InitVar[Pipeline]
     settings: SchedulerSettings
     table: Callable[[], HostTable]
+    reservations: dataclasses.InitVar[ReservationDecisions]
 
-    def __post_init__(self, pipeline: Pipeline) -> None:
-        self._replayer = Replayer(self.table_logs, pipeline, self.settings.default_zone)
-        self._public = redacting.words_of(pipeline.filters)
+    def __post_init__(self, pipeline: Pipeline, reservations: ReservationDecisions) -> None:
+        self._replayer = Replayer(
+            self.table_logs, pipeline, self.settings.default_zone, reservations
+        )
+        self._public = redacting.public_texts(pipeline.filters)
 
     def summaries(self, **query: Any) -> list[DecisionSummary]:
         """Return decisions, newest first; the query is that of ``Records.list_decisions``."""
@@ -72,8 +81,8 @@ class DecisionReader:
             views.view_of(
                 DecisionSummary,
                 record,
-                created_at=views.when(record.created_at),
-                age_seconds=views.age(now, record.created_at),
+                created_at=views.utc_text(record.created_at),
+                age_seconds=views.age_seconds(now, record.created_at),
             )
             for record in self.records.list_decisions(**query)
         ]
@@ -104,14 +113,14 @@ class DecisionReader:
         table = self.table()
         if public:
             explanation = explaining.explain(stored, created_at, table.now, provider_ids)
-            return redacting.redacted(explanation, self._public)
+            return redacting.redacted_explanation(explanation, self._public)
         if host is None:
             return explaining.explain(stored, created_at, table.now, provider_ids)
         table = table.of_kind(stored.request.spec.kind)
         reader = HostReader(table, self.settings.stale_after_seconds)
         row = reader.row(host)
         requested_host = (host, table.hosts[row].id)
-        steps = self._steps(stored, table, row)
+        steps = self._host_steps(stored, table, row)
         return explaining.explain(
             stored,
             created_at,
@@ -152,7 +161,7 @@ class DecisionReader:
 
         :param otherwise: settings to change; nothing: with those in force, and then it
             is the same unless these have changed since
-        :raises NotFound: see :meth:`explain`; ``Gone`` where only the table is missing
+        :raises NotFound: see :meth:`explain`; ``RecordsGone`` where only the table is missing
         :raises PluginError: a setting that does not exist
         :raises Expired: it takes longer than a trial may
         """
@@ -164,7 +173,7 @@ class DecisionReader:
         )
         if again.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(again.reason)
-        differing, now = differences(stored.decision, again), self.table().now
+        differing, now = decision_differences(stored.decision, again), self.table().now
         then = explaining.explain(stored, created_at, now, provider_ids)
         replayed_decision = StoredDecision(again, stored.request)
         anew = explaining.explain(
@@ -181,19 +190,19 @@ class DecisionReader:
             again=anew,
             lines=[],
         )
-        return msgspec.structs.replace(replayed, lines=_lines(replayed))
+        return msgspec.structs.replace(replayed, lines=_replay_lines(replayed))
 
     def _load(
         self, decision_id: str, project: str | None = None
     ) -> tuple[StoredDecision, bytes, float]:
-        if len(decision_id) < PREFIX_MIN:
+        if len(decision_id) < ID_PREFIX_MIN:
             raise exceptions.invalid(
-                'decision id', f'expected at least {PREFIX_MIN} characters of it'
+                'decision id', f'expected at least {ID_PREFIX_MIN} characters of it'
             )
         record = self.records.load_decision(decision_id, project)
         if record is None:
             raise exceptions.NotFound(
-                f'decision {decision_id!r} is not known here: it is no decision or request id, '
+                f'decision {decision_id!r} was not found: it is no decision or request id, '
                 'not enough of one, no consumer (server) and no request of Nova (req-...) that '
                 'was decided here, or past the time that decisions are kept',
                 kind='decision',
@@ -202,7 +211,7 @@ class DecisionReader:
         packed, provider_ids, created_at = record
         return unpack(packed), provider_ids, created_at
 
-    def _steps(
+    def _host_steps(
         self, stored: StoredDecision, table: HostTable, row: int
     ) -> tuple[str, list[HostStep]] | None:
         """Return the evaluation of a host as it was, else as it is now."""
@@ -211,7 +220,7 @@ class DecisionReader:
         try:
             steps = self._replayer.steps(stored, table.hosts[row].id)
             return None if steps is None else ('then', steps)
-        except Gone:
+        except RecordsGone:
             consumer = stored.decision.members[-1].consumer
             pipeline = self._replayer.pipeline.of_kind(stored.request.spec.kind)
             return 'now', steps_of(table, stored.request.spec, consumer, pipeline, row)
@@ -219,24 +228,24 @@ class DecisionReader:
             return None
 
 
-def _lines(found: Replayed) -> list[str]:
+def _replay_lines(replayed: Replayed) -> list[str]:
     lines = []
-    if found.otherwise:
-        lines += explaining.wrap(f'replayed with {"; ".join(found.otherwise)}')
-    elif found.config_then != found.config_again:
-        lines += explaining.wrap(
-            f'the configuration has changed since: {found.config_then} then, '
-            f'{found.config_again} now'
+    if replayed.otherwise:
+        lines += explaining.wrapped_lines(f'replayed with {"; ".join(replayed.otherwise)}')
+    elif replayed.config_then != replayed.config_again:
+        lines += explaining.wrapped_lines(
+            f'the configuration has changed since: {replayed.config_then} then, '
+            f'{replayed.config_again} now'
         )
-    if found.same:
+    if replayed.same:
         lines.append('the same, bit for bit')
     else:
         lines.append('it comes out otherwise:')
-        for line in found.differences[:_DIFFERENCES_SHOWN]:
-            lines += explaining.wrap(f'  {line}', 4)
-        more = len(found.differences) - _DIFFERENCES_SHOWN
+        for line in replayed.differences[:_DIFFERENCES_SHOWN]:
+            lines += explaining.wrapped_lines(f'  {line}', 4)
+        more = len(replayed.differences) - _DIFFERENCES_SHOWN
         if more > 0:
             lines.append(f'  and {more} more; -f json has them all')
-    lines += ['', *side_by_side.lines(('then', 'replayed'), found.then, found.again), '']
-    lines.append(f'decision {found.decision_id}')
+    lines += ['', *replaying.side_by_side(('then', 'replayed'), replayed.then, replayed.again), '']
+    lines.append(f'decision {replayed.decision_id}')
     return lines

@@ -24,22 +24,22 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.host_event import HostEvent
 from gantt.insights import views
-from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Hosts
+from gantt.scheduler.host_cache import HostFollower
+from gantt.scheduler.ports.hosts import Hosts
 
 #: Maximum number of events that are remembered, and that one read returns.
 REMEMBERED, READ_MAX = 10_000, 5_000
 #: Maximum number of hosts whose changes one read covers; where more changed it begins anew.
-HOSTS_MAX = 1_000
+NAMED_HOSTS_MAX = 1_000
 #: Seconds: maximum age of a commit that appears, interval of reads, and difference of the clocks
 #: of two processes, which know the database's.
 LATE_SECONDS, LOOK_SECONDS, SLACK_SECONDS = 60.0, 0.5, 1.0
 #: Filter of the events that a client requests.
-Wanted = Callable[[views.EventEntry], bool]
+EventFilter = Callable[[views.EventEntry], bool]
 _CURSOR = re.compile(r'([0-9a-f]{8})-(\d{1,15})-(\d{1,12}\.\d{3})')
 
 
-class _KnownEvents(msgspec.Struct, frozen=True):
+class _KnownEvent(msgspec.Struct, frozen=True):
     """A remembered event.
 
     :ivar since, until: time when it came to be seen, by the database's clock
@@ -66,14 +66,14 @@ class EventLog:
         self._names: dict[int, str] = {}
         self._changed: dict[int, str | None] = {}  # and not read yet
         self._stopping = threading.Event()
-        self._looked_at = float('-inf')  # by our clock
+        self._changes_read_at = float('-inf')  # by our clock
         self._begin(float('-inf'))
 
     def _begin(self, now: float, number: int = 0) -> None:
         """Forget everything: events from now on are remembered."""
         self._covers = now  # what was committed since is here
-        self._number = self._forgotten = self._began = number
-        self._events: collections.deque[_KnownEvents] = collections.deque()
+        self._number = self._forgotten = self._begun_at = number
+        self._events: collections.deque[_KnownEvent] = collections.deque()
         self._known: dict[tuple[str, HostEvent], float] = {}
         self._read_at = now  # by the database's clock, as everything here
 
@@ -82,9 +82,9 @@ class EventLog:
         self._stopping.set()
 
     def wait(
-        self, cursor: str | None, limit: int, seconds: float, wanted: Wanted
+        self, cursor: str | None, limit: int, seconds: float, wanted: EventFilter
     ) -> views.EventPage:
-        """Return the same as ``after``, once there are events or the time is over.
+        """Return the events after a cursor, once there are some or the time is over.
 
         :param wanted: filter of the events that are returned
         """
@@ -106,21 +106,21 @@ class EventLog:
         :raises EventsGone: the events since are not remembered
         :raises DatabaseUnavailable: nothing was ever read
         """
-        position = _parsed(cursor) if cursor is not None else None
+        position = _parse_cursor(cursor) if cursor is not None else None
         with self._lock:
-            self._look()
+            self._read_changes()
             if position is None:
-                return self._page([], self._number, self._read_at)
-            events = self._since(*position)
+                return self._event_page([], self._number, self._read_at)
+            events = self._events_since(*position)
             if events is None:
                 raise exceptions.EventsGone(after=cursor)
             shown = events[:limit]
             if len(shown) == len(events):
-                return self._page(shown, self._number, self._read_at)
+                return self._event_page(shown, self._number, self._read_at)
             # The remaining events were committed after both.
-            return self._page(shown, shown[-1].number, max(shown[-1].since, position[2]))
+            return self._event_page(shown, shown[-1].number, max(shown[-1].since, position[2]))
 
-    def _since(self, stamp: str, number: int, read_at: float) -> list[_KnownEvents] | None:
+    def _events_since(self, stamp: str, number: int, read_at: float) -> list[_KnownEvent] | None:
         if stamp == self._stamp:
             is_remembered = self._forgotten <= number <= self._number
             return (
@@ -130,26 +130,29 @@ class EventLog:
             )
         first = read_at - SLACK_SECONDS
         is_covered = self._covers <= first and (
-            self._forgotten == self._began or self._events[0].until < first
+            self._forgotten == self._begun_at or self._events[0].until < first
         )
         return [event for event in self._events if event.until > first] if is_covered else None
 
-    def _page(self, events: list[_KnownEvents], last: int, read_at: float) -> views.EventPage:
+    def _event_page(self, events: list[_KnownEvent], last: int, read_at: float) -> views.EventPage:
         return views.EventPage(
             events=[
                 views.view_of(
-                    views.EventEntry, entry.event, host=entry.host, at=views.when(entry.event.at)
+                    views.EventEntry,
+                    entry.event,
+                    host=entry.host,
+                    at=views.utc_text(entry.event.at),
                 )
                 for entry in events
             ],
             cursor=f'{self._stamp}-{last}-{read_at:.3f}',
         )
 
-    def _look(self) -> None:
+    def _read_changes(self) -> None:
         """Read the changes, unless that was just done."""
         cache = self._cache
         started = cache.clock.monotonic()
-        if started - self._looked_at < LOOK_SECONDS:
+        if started - self._changes_read_at < LOOK_SECONDS:
             return
         is_first = self._covers == float('-inf')
         if is_first:
@@ -157,7 +160,7 @@ class EventLog:
         table = cache.table(LOOK_SECONDS)
         self._changed |= cache.take_changed()
         read_at = table.now - cache.read_seconds_ago
-        if is_first or len(self._changed) > HOSTS_MAX:
+        if is_first or len(self._changed) > NAMED_HOSTS_MAX:
             self._begin(table.now, self._number + 1)
             self._names = {host.id: host.name for host in table.hosts}
         elif self._changed:
@@ -170,7 +173,7 @@ class EventLog:
                     self._names[pid] = name
         self._changed = {}
         self._read_at = max(read_at, self._covers)
-        self._looked_at = started
+        self._changes_read_at = started
 
     def _read(self, hosts: set[str], read_at: float) -> None:
         recent = self._hosts.recent_events(hosts, self._read_at - LATE_SECONDS, READ_MAX)
@@ -182,7 +185,7 @@ class EventLog:
             if (host, event) not in self._known:
                 self._known[host, event] = event.at
                 self._number += 1
-                self._events.append(_KnownEvents(self._number, self._read_at, now, host, event))
+                self._events.append(_KnownEvent(self._number, self._read_at, now, host, event))
         while len(self._events) > REMEMBERED:
             self._forgotten = self._events.popleft().number
         old = read_at - 2 * LATE_SECONDS
@@ -190,7 +193,7 @@ class EventLog:
             self._known = {key: at for key, at in self._known.items() if at >= old}
 
 
-def _parsed(cursor: str) -> tuple[str, int, float]:
+def _parse_cursor(cursor: str) -> tuple[str, int, float]:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
         raise exceptions.invalid('query.after', 'expected the cursor of an answer, as it was given')

@@ -17,9 +17,9 @@ from gantt import exceptions
 from gantt.core.claims.claim import Claim, Lifecycle, State
 from gantt.core.messages import resource_classes
 from gantt.core.messages.base import topic_of
-from gantt.core.messages.near import did_you_mean, near
+from gantt.core.messages.near import did_you_mean, nearest_names
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import API, HostRow, UnreadableFacts
+from gantt.core.resources.host import INVENTORIES_BY_API, HostRow, UnreadableFacts
 from gantt.core.resources.host_keys import HostKey
 from gantt.core.table.columns import IntArray
 from gantt.core.table.host_table import HostTable
@@ -35,7 +35,7 @@ from gantt.insights.views import (
     ResourceUse,
     UseBelow,
     View,
-    age,
+    age_seconds,
     view_of,
 )
 
@@ -56,7 +56,7 @@ UNREADABLE_MAX = 10
 class HostQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query of hosts, and their order.
 
-    :ivar part: of the name
+    :ivar part: part of the host's name
     :ivar sort: name, zone, condition, claims, report_age or ``free:CLASS``; a
         ``-`` before it reverses the order
     :ivar marker: name of the last host of the page before
@@ -84,9 +84,9 @@ class HostMap(View, frozen=True, kw_only=True):
     """All hosts, by name, and one resource class of them; the arrays go together.
 
     :ivar classes: resource classes that some host has
-    :ivar conditions: what the numbers of ``condition`` mean; so ``zones`` of ``zone``
+    :ivar conditions: meaning of the numbers of ``condition``; likewise ``zones`` of ``zone``
     :ivar free: cap less use; negative where over-committed
-    :ivar cap: what may be promised; 0: it has nothing of the class
+    :ivar cap: capacity that may be promised; 0: it has nothing of the class
     :ivar claims: live claims on it
     :ivar report_age_seconds: whole seconds; -1: it never reported
     """
@@ -126,9 +126,9 @@ class HostReader:
         row = self.table.row_of(name)
         if row is not None:
             return row
-        similar = near(name, self.table.names)
+        similar = nearest_names(name, self.table.names)
         raise exceptions.NotFound(
-            f'host {name!r} is not known here{did_you_mean(similar)}',
+            f'host {name!r} was not found{did_you_mean(similar)}',
             kind='host',
             name=name,
             near=similar,
@@ -155,7 +155,7 @@ class HostReader:
         """Return the summary of a host, as in a list."""
         host = self.table.hosts[row]
         reason = host.disabled if host.disabled is not None else host.service_disabled
-        names = wording.in_order(host.facts.inventories)
+        names = wording.classes_in_order(host.facts.inventories)
         return HostSummary(
             name=host.name,
             node=host.node or host.name,
@@ -164,9 +164,9 @@ class HostReader:
             reason=reason or '',
             disabled_by=(host.disabled_by or '') if host.disabled is not None else '',
             zone=self.table.zone_name(row) or None,
-            aggregates=self._aggregates(host),
+            aggregates=self._aggregate_names(host),
             report_age_seconds=self._report_age(host),
-            free={name: self._free(name, row) for name in names},
+            free={name: self._free_amount(name, row) for name in names},
             cap={name: host.cap(name) for name in names},
             claims=int(self.table.instances[row]),
         )
@@ -179,7 +179,7 @@ class HostReader:
         """
         host = self.table.hosts[row]
         facts = host.facts
-        use = self._use(host, row, claims)
+        use = self._resource_uses(host, row, claims)
         return view_of(
             HostDetail,
             host,
@@ -188,8 +188,8 @@ class HostReader:
             location=facts.location,
             build_topic=topic_of(host.name),
             reporter=host.reporter,
-            key=_key(host.key),
-            inventories_by='reports' if host.reports_inventories else API,
+            key=_parse_sort_key(host.key),
+            inventories_by='reports' if host.reports_inventories else INVENTORIES_BY_API,
             traits=sorted(facts.traits),
             hypervisor_type=facts.hypervisor.type,
             hypervisor_version=facts.hypervisor.version,
@@ -200,13 +200,13 @@ class HostReader:
             differences=list(self._differences(host, row, use, claims, truncated)),
             claims=list(claims),
             claims_truncated=truncated,
-            below=self._below(host),
+            below=self._uses_below(host),
         )
 
-    def _below(self, host: HostRow) -> list[UseBelow]:
+    def _uses_below(self, host: HostRow) -> list[UseBelow]:
         pools = self.table.pools
         uses = []
-        for pool in (pools.of_id[provider] for provider in pools.nested.of_host(host.id)):
+        for pool in (pools.by_id[provider] for provider in pools.nested.of_host(host.id)):
             for name, inventory in sorted(pool.inventories.items()):
                 free = pools.free(pool.id, name)
                 uses.append(
@@ -221,7 +221,7 @@ class HostReader:
                 )
         return sorted(uses, key=lambda use: (use.provider, use.resource_class))
 
-    def _aggregates(self, host: HostRow) -> list[str]:
+    def _aggregate_names(self, host: HostRow) -> list[str]:
         aggregates = self.table.known_aggregates
         uuids = self.table.aggregates_of(host)
         return [aggregates[uuid].name if uuid in aggregates else uuid for uuid in uuids]
@@ -229,20 +229,22 @@ class HostReader:
     def _report_age(self, host: HostRow) -> float | None:
         if not host.reported_at:
             return None
-        return age(self.table.now, host.reported_at)
+        return age_seconds(self.table.now, host.reported_at)
 
-    def _free(self, name: str, row: int) -> int:
+    def _free_amount(self, name: str, row: int) -> int:
         code = self.table.class_code(name)
         return 0 if code is None else int(self.table.free_of(code)[row])
 
-    def _use(self, host: HostRow, row: int, claims: Iterable[ClaimView]) -> list[ResourceUse]:
+    def _resource_uses(
+        self, host: HostRow, row: int, claims: Iterable[ClaimView]
+    ) -> list[ResourceUse]:
         claimed: collections.Counter[str] = collections.Counter()
         reserved: collections.Counter[str] = collections.Counter()
         for claim in claims:
             claimed.update(claim.host_resources)
             if claim.state == 'reserved':
                 reserved.update(claim.host_resources)
-        names = wording.in_order({*host.facts.inventories, *host.used, *host.foreign})
+        names = wording.classes_in_order({*host.facts.inventories, *host.used, *host.foreign})
         return [
             ResourceUse(
                 resource_class=name,
@@ -255,7 +257,7 @@ class HostReader:
                 foreign=host.foreign.get(name, 0),
                 reported=claimed[name] - reserved[name] + host.foreign.get(name, 0),
                 believed=host.used.get(name, 0) + host.foreign.get(name, 0),
-                free=self._free(name, row),
+                free=self._free_amount(name, row),
             )
             for name in names
             for inventory in [host.facts.inventories.get(name)]
@@ -279,33 +281,35 @@ class HostReader:
             }
             first = min(claim.lease_seconds or 0.0 for claim in waiting)
             ends = (
-                f'the first lease ends in {wording.age(first)}' if first > 0 else 'a lease is over'
+                f'the first lease ends in {wording.age_text(first)}'
+                if first > 0
+                else 'a lease is over'
             )
             yield (
-                f'claimed but not confirmed by the host yet: {wording.shape(amounts)} '
-                f'in {wording.count(len(waiting), "claim")}; {ends}'
+                f'claimed but not confirmed by the host yet: {wording.shape_text(amounts)} '
+                f'in {wording.counted_noun(len(waiting), "claim")}; {ends}'
             )
         foreign = {
             resource.resource_class: resource.foreign for resource in use if resource.foreign
         }
         if foreign:
-            yield f'runs outside any claim, as the host reports: {wording.shape(foreign)}'
+            yield f'runs outside any claim, as the host reports: {wording.shape_text(foreign)}'
         adopted = sum(claim.adopted for claim in claims)
         if adopted:
             yield (
-                f'{wording.count(adopted, "claim")} adopted: the host was found running '
+                f'{wording.counted_noun(adopted, "claim")} adopted: the host was found running '
                 'what nobody asked for here'
             )
         if not truncated:
-            yield from _drift(host, use)
+            yield from _usage_drift(host, use)
         over = {resource.resource_class: -resource.free for resource in use if resource.free < 0}
         if over:
             yield (
-                f'over-committed by {wording.shape(over)}: nothing new lands here, '
+                f'over-committed by {wording.shape_text(over)}: nothing new lands here, '
                 'nothing is killed'
             )
         if self.condition(row) is HostCondition.STALE:
-            age_text = wording.age(self._report_age(host))
+            age_text = wording.age_text(self._report_age(host))
             yield f'the last report is {age_text} old: what the host runs may have changed since'
 
     # -- many hosts -------------------------------------------------------------------
@@ -324,7 +328,7 @@ class HostReader:
                 f'expected a known host; got {query.marker!r}; begin without a marker',
             )
         # A host that matches no more since the last page still marks where that ended.
-        order = sorted(matching | ({marker} if marker is not None else set()), key=self._name)
+        order = sorted(matching | ({marker} if marker is not None else set()), key=self._sort_name)
         descending = query.sort.startswith('-')
         order.sort(key=self._sort_key(query.sort.removeprefix('-')), reverse=descending)
         start = 0 if marker is None else order.index(marker) + 1
@@ -337,7 +341,7 @@ class HostReader:
             next_marker=self.table.names[rows[-1]] if more and rows else None,
         )
 
-    def _name(self, row: int) -> str:
+    def _sort_name(self, row: int) -> str:
         return self.table.names[row]
 
     def _matches(self, row: int, query: HostQuery) -> bool:
@@ -351,7 +355,9 @@ class HostReader:
 
     def _in_aggregate(self, row: int, aggregate: str) -> bool:
         host = self.table.hosts[row]
-        return aggregate in self._aggregates(host) or aggregate in self.table.aggregates_of(host)
+        return aggregate in self._aggregate_names(host) or aggregate in self.table.aggregates_of(
+            host
+        )
 
     def _sort_key(self, name: str) -> Callable[[int], Any]:
         hosts = self.table.hosts
@@ -396,8 +402,8 @@ class HostReader:
             free, cap = table.free_of(code), table.cap_of(code)
         return HostMap(
             resource_class=resource_class,
-            unit=resource_classes.UNITS.get(resource_class, ''),
-            classes=wording.in_order(
+            unit=resource_classes.CLASS_UNITS.get(resource_class, ''),
+            classes=wording.classes_in_order(
                 {
                     class_name
                     for class_code, class_name in enumerate(table.classes.names)
@@ -445,7 +451,7 @@ class HostReader:
         beside = {pool for host in hosts for pool in pools.nested.of_host(host.id)}
         beside.update(pool for host in hosts for pool in pools.of_host(host.id))
         sources = [(host.facts.inventories, host.used, host.foreign) for host in hosts]
-        for pool in map(pools.of_id.__getitem__, beside):
+        for pool in map(pools.by_id.__getitem__, beside):
             sources.append((pool.inventories, pool.used, pool.foreign))
         for inventories, used_of, foreign_of in sources:
             for name, inventory in inventories.items():
@@ -459,13 +465,13 @@ class HostReader:
                 claimed=used[name],
                 foreign=foreign[name],
                 free=cap[name] - used[name] - foreign[name],
-                unit=resource_classes.UNITS.get(name, ''),
+                unit=resource_classes.CLASS_UNITS.get(name, ''),
             )
-            for name in wording.in_order({*cap, *used, *foreign})
+            for name in wording.classes_in_order({*cap, *used, *foreign})
         ]
 
 
-def _drift(host: HostRow, use: Iterable[ResourceUse]) -> Iterable[str]:
+def _usage_drift(host: HostRow, use: Iterable[ResourceUse]) -> Iterable[str]:
     for usage in use:
         counted = host.used.get(usage.resource_class, 0)
         if counted != usage.claimed:
@@ -475,34 +481,36 @@ def _drift(host: HostRow, use: Iterable[ResourceUse]) -> Iterable[str]:
             )
 
 
-def _key(key: HostKey | None) -> str | None:
+def _parse_sort_key(key: HostKey | None) -> str | None:
     if key is None or not key.public:
         return None
     return host_keys.fingerprint(key.public) + (' (revoked)' if key.is_revoked else '')
 
 
-def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[ObstacleView]:
+def drain_obstacles(
+    claims: Iterable[ClaimView], elsewhere_claims: Iterable[Claim]
+) -> list[ObstacleView]:
     """Return an obstacle for each live claim on a host that is being emptied.
 
     Those that end by themselves come last.
 
     :param claims: the live claims of the host
-    :param elsewhere: live claims of the same consumers, on any host
+    :param elsewhere_claims: live claims of the same consumers, on any host
     """
     places: dict[str, set[str]] = collections.defaultdict(set)
-    for claim in elsewhere:
+    for claim in elsewhere_claims:
         if claim.host or claim.child:  # on a pool it may lie beside its host
             places[claim.consumer].add(claim.host or 'a host of a zone below')
-    views = [_obstacle(claim, places[claim.consumer] - {claim.host}) for claim in claims]
+    views = [_obstacle_view(claim, places[claim.consumer] - {claim.host}) for claim in claims]
     order = list(ObstacleKind)
     return sorted(views, key=lambda obstacle: (order.index(obstacle.kind), obstacle.claim.id))
 
 
-def _obstacle(view: ClaimView, others: set[str]) -> ObstacleView:
+def _obstacle_view(view: ClaimView, others: set[str]) -> ObstacleView:
     if view.lifecycle == Lifecycle.API:
         kind, remedy = ObstacleKind.ALLOCATED, 'ends when whoever wrote it by the API deletes it'
     elif view.state == State.RESERVED:
-        kind, remedy = ObstacleKind.IN_FLIGHT, _lease(view)
+        kind, remedy = ObstacleKind.IN_FLIGHT, _lease_text(view)
     elif others:
         there = ', '.join(sorted(others))
         kind, remedy = ObstacleKind.MOVING, f'also on {there}: ends when its move does'
@@ -511,7 +519,7 @@ def _obstacle(view: ClaimView, others: set[str]) -> ObstacleView:
     return ObstacleView(kind=kind, claim=view, remedy=remedy)
 
 
-def _lease(view: ClaimView) -> str:
+def _lease_text(view: ClaimView) -> str:
     request = f'of request {view.request_id}, ' if view.request_id else ''
     seconds = max(0.0, view.lease_seconds or 0.0)
     return f'{request}not confirmed yet: it ends, or runs here, within {seconds:.0f} s'

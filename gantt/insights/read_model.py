@@ -8,27 +8,29 @@ Where the database is away the last table is shown; every answer read from it st
 import collections
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.candidates.find import STEPS_MAX
+from gantt.core.candidates.find import QUERY_STEPS_MAX
+from gantt.core.claims.child_claim import ChildClaim
 from gantt.core.claims.claim import Claim
-from gantt.core.messages.near import did_you_mean, near
+from gantt.core.messages.near import did_you_mean, nearest_names
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
-from gantt.core.records.decision_codec import PREFIX_MIN, unpack
+from gantt.core.records.decision_codec import ID_PREFIX_MIN, unpack
 from gantt.core.records.process import ServiceRecord
-from gantt.core.resources.host import Aggregate, HostChange
+from gantt.core.resources.host import Aggregate, HostChange, HostKind
 from gantt.core.table.host_table import HostTable
 from gantt.insights import host_views, views
 from gantt.insights.activity import ActivityReader
-from gantt.insights.candidates import Candidates
+from gantt.insights.candidates import ProviderTableReader
 from gantt.insights.decision_reader import DecisionReader
 from gantt.insights.event_log import EventLog
 from gantt.insights.explain import explaining
 from gantt.insights.host_views import HostMap, HostPage, HostQuery, HostReader
+from gantt.insights.replaying import ReservationDecisions
 from gantt.insights.roll_up import RollUpReader
 from gantt.insights.views import (
     ClaimView,
@@ -40,15 +42,13 @@ from gantt.insights.views import (
     Status,
 )
 from gantt.insights.what_if import WhatIfPlanner
-from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import (
-    Clock,
-    StoredBelow,
-    StoredRequest,
-    Stores,
-)
+from gantt.scheduler.host_cache import HostFollower
+from gantt.scheduler.ports.process import Clock
+from gantt.scheduler.ports.requests import StoredRequest
+from gantt.scheduler.ports.stores import Stores
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import StoredAnswers
+from gantt.scheduler.request.planner import MakePlanningHook
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.version import version_string
 
@@ -60,38 +60,48 @@ WINDOW_SECONDS = 3600.0
 #: Maximum age in seconds of a decision that shows its worker's configuration.
 CONFIGURATION_SECONDS = 600.0
 #: Outcomes of decisions that are no placement and are kept.
-REFUSED = (Outcome.NO_VALID_HOST, Outcome.CONFLICT, Outcome.UNKNOWN, Outcome.FAILED)
-_SHAPES_MAX = 5000
+REFUSED_OUTCOMES = (Outcome.NO_VALID_HOST, Outcome.CONFLICT, Outcome.UNKNOWN, Outcome.FAILED)
+_CACHED_SHAPES_MAX = 5000
+
+
+class GroupHooks(NamedTuple):
+    """The part of planned groups in dry runs and replays.
+
+    :ivar make_hook: of a planner
+    :ivar reservations: decides about creates that take over reservations
+    """
+
+    make_hook: MakePlanningHook
+    reservations: ReservationDecisions
 
 
 class Insights:
     """The read model of one process.  All methods may be called from any thread.
 
-    :param pipeline: as the schedulers have it: dry runs and capacity use it
+    :param pipeline: pipeline of the schedulers, which dry runs and capacity use
     :param settings: of the schedulers: when a host is stale, when nothing is known
     :param max_age: maximum age of the table that answers are read from, seconds
     :param count: adds one to a counter by its name
-    :param candidate_steps: that the search for one list of candidates may take
+    :param candidate_steps: limit of search steps for one list of candidates
     """
 
     def __init__(
         self,
         stores: Stores,
         pipeline: Pipeline,
+        groups: GroupHooks,
         settings: SchedulerSettings | None = None,
         clock: Clock | None = None,
         max_age: float = 1.0,
         count: Callable[..., None] | None = None,
-        candidate_steps: int = STEPS_MAX,
+        candidate_steps: int = QUERY_STEPS_MAX,
     ) -> None:
         self._claims = stores.claims
-        self._zone_claims = stores.zone_claims
+        self._child_claims = stores.child_claims
         self._requests = stores.requests
         self._records = stores.records
         self._hosts = stores.hosts
         self._services = stores.services
-        self._zones = stores.zones
-        self._zone_figures = stores.zone_figures
         self.settings = settings or SchedulerSettings(worker='gantt-api')
         self.cache = HostFollower(
             stores.feed,
@@ -108,21 +118,33 @@ class Insights:
             stores.quotas,
             stores.claims,
             stores.groups,
-            stores.plans,
             self.settings,
             self.cache.clock,
             count or (lambda name, **labels: None),
         )
-        self.candidates = Candidates(
+        self.candidates = ProviderTableReader(
             stores.candidates, candidate_steps, count, self.settings.reload_seconds
         )
-        trials = WhatIfPlanner(stores, self.table, self.cache, pipeline, self.settings, self.quotas)
+        trials = WhatIfPlanner(
+            stores,
+            self.table,
+            groups.make_hook,
+            self.cache,
+            pipeline,
+            self.settings,
+            self.quotas,
+        )
         self.dry_run = trials.dry_run
         self.what_if = trials.compare
         self.capacity = trials.capacity
         self.roll_up = RollUpReader(self.candidates, self.table, self.cache, self.capacity).read
         reader = DecisionReader(
-            stores.records, stores.table_logs, pipeline, self.settings, self.table
+            stores.records,
+            stores.table_logs,
+            pipeline,
+            self.settings,
+            self.table,
+            groups.reservations,
         )
         self.decisions = reader.summaries
         self.is_decision = reader.is_decision
@@ -136,7 +158,7 @@ class Insights:
         self.events = EventLog(stores.hosts, self.cache)
         self._max_age = max_age
         # Decisions never change.
-        self._shape = functools.lru_cache(_SHAPES_MAX)(self._read_shape)
+        self._cached_shape = functools.lru_cache(_CACHED_SHAPES_MAX)(self._read_shape)
 
     # -- freshness -----------------------------------------------------------------
     def table(self) -> HostTable:
@@ -154,7 +176,7 @@ class Insights:
         """Read the feed before the next answer, however fresh the table is."""
         self.cache.reload_soon()
 
-    def freshen(self) -> float:
+    def refresh(self) -> float:
         """Bring the table up to date where that is possible; return its age in seconds.
 
         :raises DatabaseUnavailable: nothing was ever read
@@ -166,7 +188,7 @@ class Insights:
         """Return the time of the database's clock."""
         return self.table().now
 
-    def _reader(self) -> HostReader:
+    def _host_reader(self) -> HostReader:
         return HostReader(self.table(), self.settings.stale_after_seconds)
 
     # -- hosts -----------------------------------------------------------------------
@@ -175,7 +197,7 @@ class Insights:
 
         :raises InvalidMessage, NotFound: see ``HostReader.page``
         """
-        reader = self._reader()
+        reader = self._host_reader()
         if query.aggregate is not None:
             self.aggregate(query.aggregate)
         return reader.page(query, self.cache.age_seconds)
@@ -186,7 +208,7 @@ class Insights:
         :raises NotFound:
         """
         self.reload_soon()
-        reader = self._reader()
+        reader = self._host_reader()
         row = reader.row(name)
         claims: list[ClaimView] = []
         for state in ('reserved', 'confirmed'):
@@ -199,10 +221,10 @@ class Insights:
     def drain(self, name: str) -> views.HostDrain:
         """Return how far a host is from being empty.  :raises NotFound:"""
         detail = self.host(name)
-        reader = self._reader()
+        reader = self._host_reader()
         row = reader.table.hosts[reader.row(name)]
         elsewhere = self._claims.live_claims_of({claim.consumer for claim in detail.claims})
-        obstacles = host_views.obstacles(detail.claims, elsewhere)
+        obstacles = host_views.drain_obstacles(detail.claims, elsewhere)
         counts = collections.Counter(obstacle.kind.value for obstacle in obstacles)
         return views.HostDrain(
             host=detail.host,
@@ -228,8 +250,8 @@ class Insights:
             views.view_of(
                 views.HistoryEntry,
                 record,
-                at=views.when(record.at),
-                age_seconds=views.age(now, record.at),
+                at=views.utc_text(record.at),
+                age_seconds=views.age_seconds(now, record.at),
             )
             for record in records[:limit]
         ]
@@ -237,7 +259,7 @@ class Insights:
 
     def host_summary(self, name: str) -> HostSummary:
         """Return the summary of a host.  :raises NotFound:"""
-        reader = self._reader()
+        reader = self._host_reader()
         return reader.summary(reader.row(name))
 
     def check_removable(self, name: str) -> HostSummary:
@@ -267,15 +289,15 @@ class Insights:
         for aggregate in aggregates:
             if name in (aggregate.name, aggregate.uuid):
                 return aggregate
-        similar = near(name, [candidate.name for candidate in aggregates])
+        similar = nearest_names(name, [candidate.name for candidate in aggregates])
         raise exceptions.NotFound(
-            f'aggregate {name!r} is not known here{did_you_mean(similar)}',
+            f'aggregate {name!r} was not found{did_you_mean(similar)}',
             kind='aggregate',
             name=name,
             near=similar,
         )
 
-    def aggregate_if(
+    def aggregate_after_change(
         self, name: str, metadata: dict[str, str | None], hosts: list[str] | None, uuid: str | None
     ) -> Aggregate:
         """Return an aggregate as it would be after a change."""
@@ -307,8 +329,8 @@ class Insights:
             return shown
         consumer = query.pop('consumer', None)
         consumers = [consumer] if consumer is not None else ()
-        below = self._below(
-            self._zone_claims.child_claims(consumers=consumers, project=project, **query)
+        below = self._child_claim_views(
+            self._child_claims.find(consumers=consumers, project=project, **query)
         )
         all_claims = sorted((*shown, *below), key=lambda claim: claim.id)
         return all_claims[: query.get('limit')]
@@ -318,22 +340,22 @@ class Insights:
         pool = None if claim.host else self.cache.host_row(claim.provider_id)
         return views.claim_view(claim, now, host=pool.name if pool is not None else claim.host)
 
-    def _below(self, found: Sequence[StoredBelow]) -> list[ClaimView]:
+    def _child_claim_views(self, rows: Sequence[ChildClaim]) -> list[ClaimView]:
         """Return the views of claims in child zones."""
-        if not found:
+        if not rows:
             return []
         now = self._now()
-        names = {zone.uuid: zone.name for zone in self._zones.child_zones()}
-        return [views.claim_view(row.claim, now, names.get(row.child, '')) for row in found]
+        names = self._child_claims.child_zone_names()
+        return [views.claim_view(row.claim, now, names.get(row.child, '')) for row in rows]
 
     def claim(self, claim_id: str) -> ClaimView:
         """Return a claim, by its id or a unique prefix.  :raises NotFound:"""
         claim = self._claims.load_claim(claim_id) if len(claim_id) == 36 else None
-        if claim is None and PREFIX_MIN <= len(claim_id) < 36:
+        if claim is None and ID_PREFIX_MIN <= len(claim_id) < 36:
             blank = '00000000-0000-0000-0000-000000000000'
             after = claim_id + blank[len(claim_id) :]
             here = self._claims.list_claims(limit=2, marker=after)
-            below = self._zone_claims.child_claims(limit=2, marker=after)
+            below = self._child_claims.find(limit=2, marker=after)
             near = {match.id for match in here} | {match.claim_id for match in below}
             near = {prefix_match for prefix_match in near if prefix_match.startswith(claim_id)}
             if len(near) == 1:
@@ -348,7 +370,9 @@ class Insights:
             return self._claim_view(claim, self._now())
         whole = len(claim_id) == 36
         claim_views = (
-            self._below(self._zone_claims.child_claims(claim_id=claim_id, limit=1)) if whole else []
+            self._child_claim_views(self._child_claims.find(claim_id=claim_id, limit=1))
+            if whole
+            else []
         )
         if not claim_views:
             raise exceptions.NotFound(kind='claim', name=claim_id)
@@ -360,7 +384,7 @@ class Insights:
         :raises NotFound:
         """
         full_id = request_id
-        if PREFIX_MIN <= len(request_id) < 36:
+        if ID_PREFIX_MIN <= len(request_id) < 36:
             decision_record = self._records.load_decision(request_id)
             full_id = (
                 unpack(decision_record[0]).decision.request_id if decision_record else request_id
@@ -371,7 +395,11 @@ class Insights:
         now = self._now()
         answer = self._answers.read(full_id, stored.answer) if stored.answer else None
         claims = [self._claim_view(claim, now) for claim in stored.claims]
-        return stored, answer, [*claims, *self._below(self._zone_claims.child_claims(full_id))]
+        return (
+            stored,
+            answer,
+            [*claims, *self._child_claim_views(self._child_claims.find(full_id))],
+        )
 
     def requests(
         self, limit: int, marker: str | None = None, project: str | None = None
@@ -383,8 +411,8 @@ class Insights:
                 views.RequestSummary,
                 request_row,
                 request_id=request_row.id,
-                updated_at=views.when(request_row.updated_at),
-                age_seconds=views.age(now, request_row.updated_at),
+                updated_at=views.utc_text(request_row.updated_at),
+                age_seconds=views.age_seconds(now, request_row.updated_at),
             )
             for request_row in self._requests.list_requests(limit, marker, project)
         ]
@@ -392,18 +420,19 @@ class Insights:
     # -- at a glance ------------------------------------------------------------------------------
     def status(self) -> Status:
         """Return the status of the service."""
-        reader = self._reader()
-        refusals, outcomes, truncated = self._refusals(reader.table.now)
+        reader = self._host_reader()
+        refusals, outcomes, no_valid_pool, truncated = self._refusal_groups(reader.table.now)
         return Status(
             version=version_string(),
             hosts=reader.conditions,
             unreadable=reader.unreadable,
             hosts_total=len(reader.table),
             claims=self._live_claims(reader.table),
-            child_claims=sum(self._zone_figures.live_claims_over_zones().children.values()),
+            child_claims=self._child_claims.count_live_child_claims(),
             table_age_seconds=round(self.cache.age_seconds, 3),
             usage=reader.usage(),
             outcomes=outcomes,
+            no_valid_pool=no_valid_pool,
             window_seconds=WINDOW_SECONDS,
             refusals=refusals,
             refusals_truncated=truncated,
@@ -419,24 +448,29 @@ class Insights:
     def services(self) -> list[views.ServiceView]:
         """Return the processes of the site, by their own records or their reports."""
         stale_after = self.settings.stale_after_seconds
-        return _services(self._services.list_services(), self.table(), stale_after)
+        return _service_views(self._services.list_services(), self.table(), stale_after)
 
     def host_map(self, resource_class: str) -> HostMap:
         """Return a few numbers of every host, see ``HostMap``.  :raises InvalidMessage:"""
-        return self._reader().map(resource_class, self.cache.age_seconds)
+        return self._host_reader().map(resource_class, self.cache.age_seconds)
 
-    def _refusals(self, now: float) -> tuple[list[RefusalGroup], dict[str, int], bool]:
-        groups: dict[tuple[str, str, str], list[DecisionSummary]] = collections.defaultdict(list)
+    def _refusal_groups(self, now: float) -> tuple[list[RefusalGroup], dict[str, int], int, bool]:
+        groups: dict[tuple[str, str, str, str], list[DecisionSummary]] = collections.defaultdict(
+            list
+        )
         outcomes: dict[str, int] = {}
-        truncated = False
-        for outcome in REFUSED:
+        no_valid_pool, truncated = 0, False
+        for outcome in REFUSED_OUTCOMES:
             summaries = self.decisions(outcome=outcome.value, limit=REFUSALS_MAX)
             recent = [summary for summary in summaries if summary.age_seconds <= WINDOW_SECONDS]
             truncated |= len(recent) == REFUSALS_MAX
             if recent:
                 outcomes[outcome.value] = len(recent)
+            if outcome is Outcome.NO_VALID_HOST:
+                no_valid_pool = sum(summary.kind == HostKind.POOL.value for summary in recent)
             for decision in recent:
-                groups[(*self._shape(decision.id), outcome.value)].append(decision)
+                key = (*self._cached_shape(decision.id), outcome.value, decision.kind)
+                groups[key].append(decision)
         listed = [
             RefusalGroup(
                 shape=shape,
@@ -446,10 +480,10 @@ class Insights:
                 last_age_seconds=group[0].age_seconds,
                 decision_id=group[0].id,
             )
-            for (shape, _cause, outcome), group in groups.items()
+            for (shape, _cause, outcome, _kind), group in groups.items()
         ]
         listed.sort(key=lambda group: (-group.count, group.last_age_seconds))
-        return listed, outcomes, truncated
+        return listed, outcomes, no_valid_pool, truncated
 
     def _configurations(self) -> list[Configuration]:
         """Return the configuration of each worker that decided lately, by its last decision."""
@@ -490,7 +524,7 @@ class Insights:
         if age is not None:
             gauge('gantt_candidate_table_age_seconds', age)
         try:
-            reader = self._reader()
+            reader = self._host_reader()
         except exceptions.Unavailable:
             return
         for condition, count in reader.conditions.items():
@@ -498,7 +532,7 @@ class Insights:
         gauge('gantt_host_table_age_seconds', self.cache.age_seconds)
 
 
-def _services(
+def _service_views(
     notes: Sequence[ServiceRecord], table: HostTable, stale_after: float
 ) -> list[views.ServiceView]:
     """Return the processes of a site: schedulers and APIs by kind, host and name, then the sources.
@@ -507,7 +541,7 @@ def _services(
 
     :param stale_after: seconds of silence after which a source is silent
     """
-    usual = _usual(notes)
+    usual = _usual_configuration(notes)
     service_views = [
         views.view_of(
             views.ServiceView,
@@ -521,10 +555,10 @@ def _services(
     ]
     order = {'scheduler': 0, 'planner': 1, 'api': 2}
     service_views.sort(key=lambda service: (order.get(service.kind, 3), service.host, service.name))
-    return [*service_views, *_sources(table, stale_after)]
+    return [*service_views, *_nova_sources(table, stale_after)]
 
 
-def _usual(notes: Iterable[ServiceRecord]) -> str:
+def _usual_configuration(notes: Iterable[ServiceRecord]) -> str:
     """Return the configuration of most live services; of several, the one read last."""
     alive = [note for note in notes if not note.is_silent]
     counts = collections.Counter(note.configuration for note in alive)
@@ -535,7 +569,7 @@ def _usual(notes: Iterable[ServiceRecord]) -> str:
     return max(counts, key=lambda digest: (counts[digest], -latest[digest]), default='')
 
 
-def _sources(table: HostTable, stale_after: float) -> list[views.ServiceView]:
+def _nova_sources(table: HostTable, stale_after: float) -> list[views.ServiceView]:
     """Return the reporters for hosts of Nova, as one: their reports do not name the process."""
     reported = [host.reported_at for host in table.hosts if host.reporter == 'nova']
     if not any(reported):

@@ -3,29 +3,33 @@
 
 The table is rebuilt from the log of the scheduler that decided (``table_log``); past the log's
 retention there is no table, and the answer states so.
+
+Two explanations of one request are written side by side: then and again, as it is and what if.
 """
 
 import functools
 import threading
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from gantt import exceptions, plugin_loader
-from gantt.core.groups import take_reservations
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.request import Names, SelectDestinations
 from gantt.core.pause import AskPause
 from gantt.core.placement.host_trace import HostStep, steps_of
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import place
-from gantt.core.records.decision import Decision, MemberDecision, Outcome
+from gantt.core.records.decision import Decision, MemberDecision, OfferedReservations, Outcome
 from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.table.host_table import HostTable
 from gantt.insights.explain import wording
+from gantt.insights.views import Explanation, MemberExplanation
 from gantt.scheduler import table_log
-from gantt.scheduler.ports import TableLogs
+from gantt.scheduler.ports.records import TableLogs
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -59,7 +63,7 @@ class Otherwise(Message, frozen=True, kw_only=True):
         return texts
 
 
-class Gone(exceptions.NotFound):
+class RecordsGone(exceptions.NotFound):
     """Error for a replay whose records are no longer stored, or not yet written."""
 
     code = 'gantt.replay.gone'
@@ -69,34 +73,75 @@ class Gone(exceptions.NotFound):
     )
 
 
+class ReservationDecisions(Protocol):
+    """Decisions about creates that were offered reservations of a planned group."""
+
+    def decide_create(
+        self,
+        table: HostTable,
+        request: SelectDestinations,
+        seen: OfferedReservations,
+        *,
+        decision_id: str,
+        members: Sequence[int],
+        attempt: int,
+        worker: str,
+        config_digest: str,
+        seed: int,
+        spread: int,
+    ) -> Decision:
+        """Return the decision about a create that takes over reservations, or is refused."""
+
+    def without_replaced_claims(
+        self, table: HostTable, seen: OfferedReservations | None
+    ) -> AbstractContextManager[None]:
+        """Leave reservations out of the table that end with the claims of the create."""
+
+    def with_new_reservations(
+        self, decision: Decision, seen: OfferedReservations | None, request: SelectDestinations
+    ) -> Decision:
+        """Return a decision of filters and weighers about a create that differs from its plan."""
+
+
 class Replayer:
     """A replayer of decisions that remembers the last table it built, and its checkpoint."""
 
-    def __init__(self, table_logs: TableLogs, pipeline: Pipeline, default_zone: str) -> None:
+    def __init__(
+        self,
+        table_logs: TableLogs,
+        pipeline: Pipeline,
+        default_zone: str,
+        reservations: ReservationDecisions,
+    ) -> None:
         self.pipeline = pipeline
+        self._reservations = reservations
         self._table_logs = table_logs
         self._default_zone = default_zone
         self._lock = threading.Lock()
-        self._built = functools.lru_cache(1)(self._build)
+        self._last_table = functools.lru_cache(1)(self._build_table)
         self._began: tuple[tuple[str, int], HostTable] | None = None
 
     def table_of(self, decision: Decision) -> HostTable:
         """Return a writable copy of the table that a decision used.
 
-        :raises Gone: it cannot be built any more
+        :raises RecordsGone: it cannot be built any more
         """
         with self._lock:
-            table = self._built(decision.worker, decision.table_seq)
+            table = self._last_table(decision.worker, decision.table_seq)
             if table is None:
-                self._built.cache_clear()
-                raise Gone(kind='table', name=decision.id)
+                self._last_table.cache_clear()
+                raise RecordsGone(kind='table', name=decision.id)
             return table.copy()
 
-    def _build(self, worker: str, seq: int) -> HostTable | None:
-        events = table_log.read(self._table_logs.load_table_log(worker, seq))
-        return table_log.rebuild(events, seq, made=functools.partial(self._made, worker))
+    def _build_table(self, worker: str, seq: int) -> HostTable | None:
+        events = table_log.read_events(self._table_logs.load_table_log(worker, seq))
+        return table_log.table_at(
+            events, seq, made=functools.partial(self._table_of_checkpoint, worker)
+        )
 
-    def _made(self, worker: str, at: int, checkpoint: table_log.Checkpoint) -> HostTable:
+    def _table_of_checkpoint(
+        self, worker: str, at: int, checkpoint: table_log.Checkpoint
+    ) -> HostTable:
         """Return the table of a checkpoint, which decisions of some minutes share."""
         if self._began is None or self._began[0] != (worker, at):
             self._began = (worker, at), checkpoint.table(self._default_zone)
@@ -108,30 +153,30 @@ class Replayer:
         """Make a decision again.
 
         :param pause: see ``place.place``
-        :raises Gone: see :meth:`table_of`
+        :raises RecordsGone: see :meth:`table_of`
         :raises InvalidMessage: the settings name a plugin or option that is not there, or a
             value that cannot be
         """
         decision, request = stored.decision, _request_of(stored)
         pipeline = self.pipeline_for(decision, otherwise)
         seed = decision.seed if otherwise.seed is None else otherwise.seed
-        members = _planned(decision, len(request.consumers))
+        members = _planned_members(decision, len(request.consumers))
         table = self.table_of(decision)
-        return _place(table, decision, request, pipeline, seed, members, pause)
+        return self._decide(table, decision, request, pipeline, seed, members, pause)
 
     def scores(self, stored: StoredDecision, pause: AskPause | None = None) -> Decision:
         """Decide again as it was, with the scores of all hosts that no filter removed.
 
         :param pause: see ``place.place``
-        :raises Gone: see :meth:`table_of`
+        :raises RecordsGone: see :meth:`table_of`
         """
         decision, table = stored.decision, self.table_of(stored.decision)
         request = _request_of(stored)
         count = len(table.of_kind(request.spec.kind))
         request = msgspec.structs.replace(request, alternates=count)
-        members = _planned(decision, len(request.consumers))
+        members = _planned_members(decision, len(request.consumers))
         pipeline = self.pipeline_for(decision, Otherwise())
-        return _place(table, decision, request, pipeline, decision.seed, members, pause)
+        return self._decide(table, decision, request, pipeline, decision.seed, members, pause)
 
     def pipeline_for(self, decision: Decision, otherwise: Otherwise) -> Pipeline:
         """Return the pipeline in force, its filters in the order of then, or another."""
@@ -145,7 +190,7 @@ class Replayer:
             'shuffle_best': otherwise.shuffle_best,
         }
         try:
-            return plugin_loader.changed(
+            return plugin_loader.changed_pipeline(
                 self.pipeline,
                 otherwise.filters,
                 otherwise.weighers,
@@ -162,7 +207,7 @@ class Replayer:
         For a placed request: for its first member.  None: the host was not
         there.
 
-        :raises Gone: see :meth:`table_of`
+        :raises RecordsGone: see :meth:`table_of`
         """
         decision, request = stored.decision, _request_of(stored)
         table = self.table_of(decision)
@@ -176,57 +221,57 @@ class Replayer:
             at = len(decision.members) - 1  # the last one found no host
             before = [m.member for m in decision.members[:at]]
             if before:
-                _place(table, decision, request, pipeline, decision.seed, before)
+                self._decide(table, decision, request, pipeline, decision.seed, before)
         member = decision.members[at]
         pipeline = pipeline.of_kind(request.spec.kind)
         return steps_of(seen, request.spec, member.consumer, pipeline, row)
 
+    def _decide(
+        self,
+        table: HostTable,
+        decision: Decision,
+        request: SelectDestinations,
+        pipeline: Pipeline,
+        seed: int,
+        members: list[int],
+        pause: AskPause | None = None,
+    ) -> Decision:
+        seen = decision.places
+        if seen is not None and not seen.replaces:
+            return self._reservations.decide_create(
+                table,
+                request,
+                seen,
+                decision_id=decision.id,
+                members=members,
+                attempt=decision.attempt,
+                worker=decision.worker,
+                config_digest=pipeline.digest,
+                seed=seed,
+                spread=decision.spread,
+            )
+        with self._reservations.without_replaced_claims(table, seen):
+            decided = place(
+                table,
+                request,
+                pipeline,
+                seed=seed,
+                decision_id=decision.id,
+                members=members or None,
+                attempt=decision.attempt,
+                worker=decision.worker,
+                spread=decision.spread,
+                pause=pause,
+                held=decision.held,
+            )
+        return self._reservations.with_new_reservations(decided, seen, request)
 
-def _planned(decision: Decision, count: int) -> list[int]:
-    """Return the members that were to be placed: those decided, then as many others as remained."""
+
+def _planned_members(decision: Decision, count: int) -> list[int]:
+    """Return the members to be placed: the decided ones, then as many more as remained."""
     decided = [member.member for member in decision.members]
     undecided = [number for number in range(count) if number not in set(decided)]
     return decided + undecided[: max(0, decision.planned - len(decided))]
-
-
-def _place(
-    table: HostTable,
-    decision: Decision,
-    request: SelectDestinations,
-    pipeline: Pipeline,
-    seed: int,
-    members: list[int],
-    pause: AskPause | None = None,
-) -> Decision:
-    seen = decision.places
-    if seen is not None and not seen.replaces:
-        return take_reservations.decide(
-            table,
-            request,
-            seen,
-            decision_id=decision.id,
-            members=members,
-            attempt=decision.attempt,
-            worker=decision.worker,
-            config_digest=pipeline.digest,
-            seed=seed,
-            spread=decision.spread,
-        )
-    with take_reservations.left_out(table, seen):
-        decided = place(
-            table,
-            request,
-            pipeline,
-            seed=seed,
-            decision_id=decision.id,
-            members=members or None,
-            attempt=decision.attempt,
-            worker=decision.worker,
-            spread=decision.spread,
-            pause=pause,
-            held=decision.held,
-        )
-    return take_reservations.planned_anew(decided, seen, request)
 
 
 def _request_of(stored: StoredDecision) -> SelectDestinations:
@@ -234,27 +279,33 @@ def _request_of(stored: StoredDecision) -> SelectDestinations:
     return replace(stored.request, dry_run=False)
 
 
-def differences(then: Decision, again: Decision) -> list[str]:
+def decision_differences(then: Decision, again: Decision) -> list[str]:
     """Return the differences of two decisions of one request, by the bytes; [] for none."""
     names = ['hosts', 'weighers', 'nearest', 'relaxed']
     # "Do not know" was found out after placing, by the age of the table.
     if then.outcome is not Outcome.UNKNOWN:
         names = ['outcome', 'reason', *names]
     pairs = [(name, getattr(then, name), getattr(again, name)) for name in names]
-    differing = [f'{name} {now!r}, then {was!r}' for name, was, now in pairs if _differ(was, now)]
+    differing = [
+        f'{name} {now!r}, then {was!r}'
+        for name, was, now in pairs
+        if _differences_of_values(was, now)
+    ]
     if len(then.members) != len(again.members):
-        differing.append(f'{wording.count(len(again.members), "member")}, {len(then.members)} then')
+        differing.append(
+            f'{wording.counted_noun(len(again.members), "member")}, {len(then.members)} then'
+        )
     for before, after in zip(then.members, again.members, strict=False):
-        differing += _member(before, after)
+        differing += _member_differences(before, after)
     return differing
 
 
-def _member(one: MemberDecision, two: MemberDecision) -> list[str]:
+def _member_differences(one: MemberDecision, two: MemberDecision) -> list[str]:
     one, two = (_without_claim(m) for m in (one, two))
     differing = []
     for name in one.__struct_fields__:
         was, now = getattr(one, name), getattr(two, name)
-        if _differ(was, now):
+        if _differences_of_values(was, now):
             hosts = ''
             if name == 'selection':
                 hosts = f': {now.host if now else "nowhere"}, then {was.host if was else "nowhere"}'
@@ -269,5 +320,93 @@ def _without_claim(member: MemberDecision) -> MemberDecision:
     return replace(member, selection=replace(member.selection, claim_id=None))
 
 
-def _differ(was: object, now: object) -> bool:
+def _differences_of_values(was: object, now: object) -> bool:
     return _encode(was) != _encode(now)
+
+
+_NAME_WIDTH_MAX = 26
+_SIDE_WIDTH_MAX = 24
+_HOSTS_SHOWN = 4
+#: Members whose filters are compared line by line.
+_MEMBERS_SHOWN = 5
+
+
+def side_by_side(titles: tuple[str, str], one: Explanation, other: Explanation) -> list[str]:
+    """Return a table of the main values; where both sides are the same the second is ``=``."""
+    rows: list[tuple[str, str, str]] = [
+        ('outcome', _outcome_text(one), _outcome_text(other)),
+        ('placed on', _places_text(one.members), _places_text(other.members)),
+        (f'{one.kind}s', str(one.hosts), str(other.hosts)),
+    ]
+    for first, second in list(zip(one.members, other.members, strict=False))[:_MEMBERS_SHOWN]:
+        has_several = len(one.members) > 1
+        if has_several:
+            rows.append((f'member {first.member}', '', ''))
+        rows.extend(_member_rows(one.kind, first, second, '  ' if has_several else ''))
+    size = min(_NAME_WIDTH_MAX, max(len(name) for name, _, _ in rows))
+    lines_shown = [f'  {"":<{size}}  {titles[0]:<{_SIDE_WIDTH_MAX}}  {titles[1]}']
+    for name, one_text, other_text in rows:
+        other_text = '=' if one_text and one_text == other_text else other_text
+        lines_shown.append(
+            f'  {name[:size]:<{size}}  {_cut_text(one_text):<{_SIDE_WIDTH_MAX}}  '
+            f'{_cut_text(other_text)}'.rstrip()
+        )
+    return lines_shown
+
+
+def comparison_summary(now: Explanation, then: Explanation) -> str:
+    """Return what would become of the members, in a sentence: how many fit, how many elsewhere."""
+    before = {member.member: member.host for member in now.members}
+    after = {member.member: member.host for member in then.members}
+    if now.outcome != 'placed':
+        before = {}
+    if then.outcome != 'placed':
+        after = {}
+    fitting_then = sum(host is not None for host in after.values())
+    fitting_now = sum(host is not None for host in before.values())
+    if not fitting_then:
+        sentence = 'it would not fit' if then.count == 1 else f'the {then.count} would not fit'
+        return f'{sentence}, {"as it is neither" if not fitting_now else "but as it is"}'
+    moved = sum(host is not None and host != before.get(member) for member, host in after.items())
+    if not fitting_now:
+        return f'{"it" if then.count == 1 else f"all {fitting_then}"} would fit, but not as it is'
+    if then.count == 1:
+        where = f'on {next(iter(after.values()))} instead' if moved else f'on the same {then.kind}'
+        return f'it still fits, {where}'
+    return f'all {fitting_then} still fit; {moved} would be on another {then.kind}'
+
+
+def _member_rows(
+    kind: str, mine: MemberExplanation, its: MemberExplanation, indent: str
+) -> Iterable[tuple[str, str, str]]:
+    yield f'{indent}{kind}s that fit', str(mine.survivors), str(its.survivors)
+    here = {step.filter: step.removed for step in mine.funnel}
+    there = {step.filter: step.removed for step in its.funnel}
+    for name in dict.fromkeys([*here, *there]):
+        one_removed, other_removed = here.get(name), there.get(name)
+        if one_removed or other_removed:
+            yield f'{indent}{name}', _removed_text(one_removed), _removed_text(other_removed)
+    if mine.scores or its.scores:
+        yield f'{indent}best score', _best_text(mine), _best_text(its)
+
+
+def _outcome_text(explanation: Explanation) -> str:
+    return wording.outcome_text(explanation.outcome, explanation.kind)
+
+
+def _places_text(members: Sequence[MemberExplanation]) -> str:
+    names = list(dict.fromkeys(member.host for member in members if member.host))
+    more = f' +{len(names) - _HOSTS_SHOWN}' if len(names) > _HOSTS_SHOWN else ''
+    return ', '.join(names[:_HOSTS_SHOWN]) + more or 'nowhere'
+
+
+def _removed_text(count: int | None) -> str:
+    return 'does not run' if count is None else f'-{count}' if count else '0'
+
+
+def _best_text(member: MemberExplanation) -> str:
+    return f'{member.scores[0].total:.6g}' if member.scores else '-'
+
+
+def _cut_text(text: str) -> str:
+    return text if len(text) <= _SIDE_WIDTH_MAX else text[: _SIDE_WIDTH_MAX - 1] + '…'

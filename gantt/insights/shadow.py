@@ -23,7 +23,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Score
 from gantt.core.records.shadow import (
-    Compared,
+    ComparedChoice,
     Observation,
     ObservedBegin,
     ObservedEnd,
@@ -32,21 +32,22 @@ from gantt.core.records.shadow import (
     ShadowVerdict,
 )
 from gantt.insights.views import Explanation, ScoreRow
-from gantt.scheduler.ports import Clock, Shadows
+from gantt.scheduler.ports.process import Clock
+from gantt.scheduler.ports.records import Shadows
 
 LOG = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
 #: Maximum number of comparisons that are written at once, and that wait for the database.
-BATCH, WAITING_MOST = 100, 10_000
+BATCH_SIZE, UNSTORED_MAX = 100, 10_000
 #: Seconds to wait for an explanation: a decision is stored a moment after it is reached.
-EXPLAINED_SECONDS = 5.0
+DECISION_STORED_SECONDS = 5.0
 #: Maximum number of weighers that are named where two hosts differ.
 WEIGHERS_SHOWN = 3
 #: Scores that differ by less than this are the same: sums of the same numbers in another order.
-SAME_SCORE = 1e-9
+SCORE_TOLERANCE = 1e-9
 #: Text in the sentence about a host that a filter removed.
-_REMOVED = ' was removed by '
+_REMOVED_TEXT = ' was removed by '
 
 
 class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +69,7 @@ class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
 class _Pending:
     """A request, and its state so far.
 
-    :ivar ours: consumer -> host, once it is decided; without consumers that have no place
+    :ivar gantt_hosts: consumer -> host, once it is decided; without consumers that have no place
     :ivar problem: why nothing was decided
     """
 
@@ -76,20 +77,20 @@ class _Pending:
     due: float
     begun: bool = False
     ended: bool = False
-    ours: dict[str, str] | None = None
+    gantt_hosts: dict[str, str] | None = None
     decision: str = ''
     decided_at: float = 0.0
     problem: str = ''
-    theirs: dict[str, str] = dataclasses.field(default_factory=dict)
+    nova_hosts: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
-        is_complete = len(self.theirs) == len(self.observed_request.request.consumers)
-        return is_complete and (self.ours is not None or bool(self.problem))
+        is_complete = len(self.nova_hosts) == len(self.observed_request.request.consumers)
+        return is_complete and (self.gantt_hosts is not None or bool(self.problem))
 
 
 @dataclasses.dataclass(eq=False)
-class Shadow:
+class ShadowComparison:
     """An observer that decides and compares.
 
     :ivar decide: a dry run of a real request; raises GanttError as a call does
@@ -110,16 +111,18 @@ class Shadow:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._pending: OrderedDict[str, _Pending] = OrderedDict()
-        self._of_guest: dict[str, _Pending] = {}
+        self._pending_by_guest: dict[str, _Pending] = {}
         self._queue_of_pending: queue.Queue[_Pending] = queue.Queue(self.settings.pending_max)
-        self._waiting: list[Compared] = []
-        self._receives_both = False
+        self._unstored: list[ComparedChoice] = []
+        self._receives_notices = False
         self._stopping = threading.Event()
         names = [f'shadow-{number}' for number in range(self.settings.threads)]
         self._threads = [
             threading.Thread(target=self._run_decisions, name=name, daemon=True) for name in names
         ]
-        self._threads.append(threading.Thread(target=self._run_looks, name='shadow', daemon=True))
+        self._threads.append(
+            threading.Thread(target=self._run_comparisons, name='shadow', daemon=True)
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -165,18 +168,18 @@ class Shadow:
             return
         self._pending[request.request_id] = pending
         for consumer in request.consumers:
-            self._of_guest[consumer] = pending
+            self._pending_by_guest[consumer] = pending
 
     def _receive_guests(self, seen: ObservedGuests) -> None:
-        few, many = sorted((set(seen.consumers), self._of_guest.keys()), key=len)
+        few, many = sorted((set(seen.consumers), self._pending_by_guest.keys()), key=len)
         for consumer in [candidate for candidate in few if candidate in many]:
-            pending = self._of_guest[consumer]
-            if _covers(pending.observed_request, seen.host):
-                pending.theirs.setdefault(consumer, seen.host)
+            pending = self._pending_by_guest[consumer]
+            if _shows_placement(pending.observed_request, seen.host):
+                pending.nova_hosts.setdefault(consumer, seen.host)
 
     def _receive_notice(self, observation: ObservedBegin | ObservedEnd) -> None:
-        self._receives_both = True
-        pending = self._of_guest.get(observation.consumer) or next(
+        self._receives_notices = True
+        pending = self._pending_by_guest.get(observation.consumer) or next(
             (
                 candidate
                 for candidate in reversed(self._pending.values())
@@ -201,17 +204,17 @@ class Shadow:
             pending = self._queue_of_pending.get(bool(idle_seconds), idle_seconds)
         except queue.Empty:
             return False
-        self._decided(pending)
+        self._decide(pending)
         return True
 
-    def _decided(self, pending: _Pending) -> None:
+    def _decide(self, pending: _Pending) -> None:
         request = pending.observed_request.request
-        ours: dict[str, str] = {}
+        gantt_hosts: dict[str, str] = {}
         problem, decision = '', ''
         try:
             answer = self.decide(request)
             decision = answer.decision_id
-            ours = {hosts[0].consumer: hosts[0].host for hosts in answer.selections if hosts}
+            gantt_hosts = {hosts[0].consumer: hosts[0].host for hosts in answer.selections if hosts}
         except exceptions.NoValidHost as e:
             decision = str(e.kwargs.get('decision_id') or '')
         except exceptions.GanttError as e:
@@ -222,18 +225,21 @@ class Shadow:
         self.count('gantt_shadow_requests_total', outcome='failed' if problem else 'decided')
         with self._lock:
             pending.decided_at = self.clock.monotonic()
-            pending.decision, pending.problem = decision, problem
-            pending.ours = None if problem else ours
+            pending.decision = decision
+            pending.problem = problem
+            pending.gantt_hosts = None if problem else gantt_hosts
 
     # -- comparing -------------------------------------------------------------------------
-    def _run_looks(self) -> None:
+    def _run_comparisons(self) -> None:
         while not self._stopping.wait(IDLE_SECONDS):
             try:
-                self.look()
+                self.compare_due()
             except Exception:
-                LOG.exception('Observed requests cannot be compared')
+                LOG.exception(
+                    'Comparing observed requests failed unexpectedly; these are not compared'
+                )
 
-    def look(self) -> int:
+    def compare_due(self) -> int:
         """Compare what is ready or overdue, and store it; return the number of those stored."""
         now = self.clock.monotonic()
         with self._lock:
@@ -241,101 +247,103 @@ class Shadow:
                 pending
                 for pending in self._pending.values()
                 if now >= pending.due
-                or (pending.is_whole and now >= pending.decided_at + EXPLAINED_SECONDS)
-            ][:BATCH]
+                or (pending.is_whole and now >= pending.decided_at + DECISION_STORED_SECONDS)
+            ][:BATCH_SIZE]
             for pending in ready:
                 del self._pending[pending.observed_request.request.request_id]
                 for consumer in pending.observed_request.request.consumers:
-                    if self._of_guest.get(consumer) is pending:
-                        del self._of_guest[consumer]
+                    if self._pending_by_guest.get(consumer) is pending:
+                        del self._pending_by_guest[consumer]
         for pending in ready:
-            self._waiting += self._compared(pending)
-        return self._write()
+            self._unstored += self._compare(pending)
+        return self._store_comparisons()
 
-    def _write(self) -> int:
-        del self._waiting[:-WAITING_MOST]
-        batch = self._waiting[:BATCH]
+    def _store_comparisons(self) -> int:
+        del self._unstored[:-UNSTORED_MAX]
+        batch = self._unstored[:BATCH_SIZE]
         if not batch:
             return 0
         try:
             self.shadows.save_shadows(batch, self.settings.comparisons_most)
         except exceptions.Unavailable as e:
             LOG.warning(
-                'Comparisons wait for the database: count=%d error=%s', len(self._waiting), e
+                'Comparisons wait for the database: count=%d error=%s', len(self._unstored), e
             )
             return 0
-        del self._waiting[: len(batch)]
+        del self._unstored[: len(batch)]
         for comparison in batch:
             self.count('gantt_shadow_comparisons_total', verdict=comparison.verdict.value)
         return len(batch)
 
-    def _compared(self, pending: _Pending) -> list[Compared]:
+    def _compare(self, pending: _Pending) -> list[ComparedChoice]:
         observed_request = pending.observed_request
         comparisons = []
         for number, consumer in enumerate(observed_request.request.consumers):
-            ours = (pending.ours or {}).get(consumer)
-            theirs = pending.theirs.get(consumer)
-            verdict, why = self._judged(pending, number, ours, theirs)
+            gantt_host = (pending.gantt_hosts or {}).get(consumer)
+            nova_host = pending.nova_hosts.get(consumer)
+            verdict, why = self._verdict(pending, number, gantt_host, nova_host)
             comparisons.append(
-                Compared(
+                ComparedChoice(
                     id=derived_id('compared', observed_request.request.request_id, consumer),
                     request_id=observed_request.request.request_id,
                     origin=observed_request.origin[:255],
                     consumer=consumer,
                     purpose=observed_request.request.spec.purpose.value,
                     verdict=verdict,
-                    gantt_host=ours,
-                    nova_host=theirs,
+                    gantt_host=gantt_host,
+                    nova_host=nova_host,
                     reason=why,
                 )
             )
         return comparisons
 
-    def _judged(
-        self, pending: _Pending, number: int, ours: str | None, theirs: str | None
+    def _verdict(
+        self, pending: _Pending, number: int, gantt_host: str | None, nova_host: str | None
     ) -> tuple[ShadowVerdict, str]:
-        if pending.ours is None:
+        if pending.gantt_hosts is None:
             return ShadowVerdict.NOT_DECIDED, pending.problem or 'there was no answer in time'
-        if theirs is None:
-            refused = self._receives_both and pending.begun and not pending.ended
+        if nova_host is None:
+            refused = self._receives_notices and pending.begun and not pending.ended
             if not refused:
                 return ShadowVerdict.NOT_OBSERVED, 'it was placed' if pending.ended else ''
-            return (ShadowVerdict.NOVA_NONE, '') if ours else self._neither(pending)
-        if ours == theirs:
+            return (
+                (ShadowVerdict.NOVA_NONE, '') if gantt_host else self._verdict_of_neither(pending)
+            )
+        if gantt_host == nova_host:
             return ShadowVerdict.SAME, ''
-        return self._why_not(pending, number, ours, theirs)
+        return self._verdict_of_other_host(pending, number, gantt_host, nova_host)
 
-    def _neither(self, pending: _Pending) -> tuple[ShadowVerdict, str]:
+    def _verdict_of_neither(self, pending: _Pending) -> tuple[ShadowVerdict, str]:
         try:
             return ShadowVerdict.NEITHER, self.explain(pending.decision, None).reason
         except exceptions.GanttError:
             return ShadowVerdict.NEITHER, ''
 
-    def _why_not(
-        self, pending: _Pending, number: int, ours: str | None, theirs: str
+    def _verdict_of_other_host(
+        self, pending: _Pending, number: int, gantt_host: str | None, nova_host: str
     ) -> tuple[ShadowVerdict, str]:
         """Return the verdict and the reason why another host was chosen here."""
         try:
-            explanation = self.explain(pending.decision, theirs)
+            explanation = self.explain(pending.decision, nova_host)
         except exceptions.GanttError as e:
             if isinstance(e, exceptions.NotFound) and e.kwargs.get('kind') == 'host':
-                return ShadowVerdict.NOT_KNOWN, f'{theirs} is not known here'
+                return ShadowVerdict.NOT_KNOWN, f'{nova_host} was not found'
             return ShadowVerdict.OTHER, f'it could not be explained: {e.message}'
         outcome_text = next(
             (line for line in explanation.host_verdicts if line.startswith(f'member {number}: ')),
             '',
         ).removeprefix(f'member {number}: ')
-        if _REMOVED in outcome_text:
+        if _REMOVED_TEXT in outcome_text:
             return ShadowVerdict.REMOVED, outcome_text
         member = next(
             (candidate for candidate in explanation.members if candidate.member == number), None
         )
-        if member is None or ours is None:
+        if member is None or gantt_host is None:
             return ShadowVerdict.OTHER, outcome_text
         rows: Sequence[ScoreRow | Score] = member.scores
-        if not {ours, theirs} <= {row.host for row in rows}:
+        if not {gantt_host, nova_host} <= {row.host for row in rows}:
             rows = self._all_scores(pending, number) or rows
-        return ranked(rows, explanation.weighers, ours, theirs)
+        return score_verdict(rows, explanation.weighers, gantt_host, nova_host)
 
     def _all_scores(self, pending: _Pending, number: int) -> Sequence[Score]:
         """Return the scores of all hosts: a decision keeps those of some of the best only."""
@@ -346,7 +354,7 @@ class Shadow:
             return []
 
 
-def _covers(observed_request: ObservedRequest, host: str) -> bool:
+def _shows_placement(observed_request: ObservedRequest, host: str) -> bool:
     """Return whether the host of a guest shows where it was placed."""
     if not observed_request.request.spec.purpose.is_move:
         return True
@@ -354,22 +362,22 @@ def _covers(observed_request: ObservedRequest, host: str) -> bool:
     return observed_request.source is not None and host != observed_request.source
 
 
-def ranked(
-    scores: Sequence[ScoreRow | Score], weighers: Sequence[str], ours: str, theirs: str
+def score_verdict(
+    scores: Sequence[ScoreRow | Score], weighers: Sequence[str], gantt_host: str, nova_host: str
 ) -> tuple[ShadowVerdict, str]:
     """Return whether the other host is as good, else the weighers that make the difference.
 
     :param scores: best first
     """
     rows = {row.host: (place, row) for place, row in enumerate(scores, 1)}
-    if theirs not in rows or ours not in rows:
-        return ShadowVerdict.OTHER, f'{theirs} fits, and is not among the best {len(scores)}'
-    place, row = rows[theirs]
-    our_row = rows[ours][1]
-    if math.isclose(row.total, our_row.total, rel_tol=SAME_SCORE, abs_tol=SAME_SCORE):
-        return ShadowVerdict.TIE, f'{theirs} is as good: {row.total:.3g} each'
+    if nova_host not in rows or gantt_host not in rows:
+        return ShadowVerdict.OTHER, f'{nova_host} fits, and is not among the best {len(scores)}'
+    place, row = rows[nova_host]
+    gantt_row = rows[gantt_host][1]
+    if math.isclose(row.total, gantt_row.total, rel_tol=SCORE_TOLERANCE, abs_tol=SCORE_TOLERANCE):
+        return ShadowVerdict.TIE, f'{nova_host} is as good: {row.total:.3g} each'
     differences = sorted(
-        zip(weighers, our_row.weighted, row.weighted, strict=False),
+        zip(weighers, gantt_row.weighted, row.weighted, strict=False),
         key=lambda difference: -abs(difference[1] - difference[2]),
     )
     named = ', '.join(
@@ -379,6 +387,7 @@ def ranked(
     )
     count = len(scores)
     why = (
-        f'{theirs} is number {place} of {count}: {row.total:.3g}, not {our_row.total:.3g} ({named})'
+        f'{nova_host} is number {place} of {count}: {row.total:.3g}, '
+        f'not {gantt_row.total:.3g} ({named})'
     )
     return ShadowVerdict.OTHER, why

@@ -12,17 +12,18 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gantt.core.claims.claim import Claim
+from gantt.core.claims.claim import LOST_STATE, Claim
+from gantt.core.messages.zone_step import ZoneExplanation
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import Contradiction, ZoneStep
-from gantt.core.zones.messages import LOST, ZoneExplanation
+from gantt.core.resources.host import HostKind
 
 T = TypeVar('T')
 V = TypeVar('V', bound=msgspec.Struct)
 
 
 class HostCondition(enum.StrEnum):
-    """The one word for how a host is; the first that holds, in this order."""
+    """Condition of a host: the first one that applies, in this order."""
 
     DISABLED = 'disabled'  # by an operator, or by the service itself
     OVER_COMMITTED = 'over_committed'
@@ -42,8 +43,8 @@ class ResourceUse(View, frozen=True, kw_only=True):
     :ivar claimed: sum of the live claims
     :ivar reserved_claims: the part of ``claimed`` that no compute has confirmed yet
     :ivar foreign: use by what runs outside any claim, as the host reports
-    :ivar reported: what the host's own word accounts for: confirmed claims and foreign use
-    :ivar believed: what placing counts as used
+    :ivar reported: use that the host's reports account for: confirmed claims and foreign use
+    :ivar believed: use that schedulers count
     """
 
     resource_class: str
@@ -86,12 +87,13 @@ class ClaimView(View, frozen=True, kw_only=True):
     """A claim as it is shown.
 
     :ivar host: name of the host or pool that it is on
-    :ivar resources: all that it has, of whatever provider
-    :ivar host_resources: the part of it that the host, or pool, itself gives
-    :ivar lease_seconds: what is left of the lease of a reserved claim, else None
-    :ivar member_name: of a planned group, whose place it is or was
-    :ivar taken_over: it is a place of a plan that a create has, and its host has not confirmed yet
-    :ivar child: name of the zone below that it is in, which names its host to nobody
+    :ivar kind: host | pool: what it is on
+    :ivar resources: all its amounts, on all providers
+    :ivar host_resources: the part of them on the host, or pool, itself
+    :ivar lease_seconds: remaining lease of a reserved claim, else None
+    :ivar member_name: of a planned group, the member that it is, or was, reserved for
+    :ivar taken_over: a create has this reservation of a plan, and its host has not confirmed it yet
+    :ivar child: name of the child zone that it is in, which does not name its host
     :ivar problem: why it cannot be read: then only what can is shown, and it can only be released
     """
 
@@ -122,13 +124,14 @@ class ClaimView(View, frozen=True, kw_only=True):
     host_resources: dict[str, int] = {}
     child: str = ''
     problem: str = ''
+    kind: str = HostKind.HOST.value
 
 
 class RequestSummary(View, frozen=True, kw_only=True):
     """A request in a list.
 
     :ivar state: open | placed | cancelled
-    :ivar claims: how many it made, those that have ended included
+    :ivar claims: number of its claims, ended ones included
     :ivar age_seconds: since it last changed
     """
 
@@ -152,12 +155,12 @@ class UseBelow(View, frozen=True, kw_only=True):
 
 
 class HostDetail(View, frozen=True, kw_only=True):
-    """A host with everything that is known of it.
+    """A host with all details.
 
-    :ivar inventories_by: who says what it has: reports | api
-    :ivar key: fingerprint of the key that its words are signed with, None where it has none
+    :ivar inventories_by: source of its inventories: reports | api
+    :ivar key: fingerprint of the key that its messages are signed with, None: it has no key
     :ivar differences: why believed, reported and claimed differ, a sentence each
-    :ivar below: what the providers below it have, by name
+    :ivar below: inventories of the providers below it, by name
     """
 
     host: HostSummary
@@ -187,7 +190,7 @@ class HostDetail(View, frozen=True, kw_only=True):
 
 
 class ObstacleKind(enum.StrEnum):
-    """Why a live claim is still there; what needs somebody to act comes first."""
+    """Reason why a live claim is still there; reasons that need an operator come first."""
 
     RUNNING = 'running'  # a guest that nobody has begun to move
     ALLOCATED = 'allocated'  # written through the API, whose word alone ends it
@@ -198,7 +201,7 @@ class ObstacleKind(enum.StrEnum):
 class ObstacleView(View, frozen=True, kw_only=True):
     """A live claim on a host that is being emptied.
 
-    :ivar remedy: what it waits for, a sentence
+    :ivar remedy: what the claim waits for, a sentence
     """
 
     kind: ObstacleKind
@@ -211,7 +214,7 @@ class HostDrain(View, frozen=True, kw_only=True):
 
     :ivar is_draining: an operator has disabled it: nothing new lands
     :ivar is_empty: it has no live claim
-    :ivar remaining: kind of obstacle -> how many claims
+    :ivar remaining: kind of obstacle -> number of claims
     :ivar foreign: resource class -> use by what runs outside any claim, which no drain ends
     :ivar obstacles: a sample where there are more than are read
     """
@@ -231,8 +234,8 @@ class HistoryEntry(View, frozen=True, kw_only=True):
 
     :ivar kind: registered | disabled | enabled | service | facts | key | renamed | removed |
         claimed | confirmed | released | expired | refused
-    :ivar actor: who did it, where it was an operator and that is known
-    :ivar claim_id: of the claim that it is about, where it is about one
+    :ivar actor: operator who did it, where that is known
+    :ivar claim_id: id of the claim that it is about, if any
     """
 
     kind: str
@@ -246,7 +249,7 @@ class HistoryEntry(View, frozen=True, kw_only=True):
 class HostHistory(View, frozen=True, kw_only=True):
     """Recent events of a host, newest first.
 
-    :ivar truncated: there is more than was asked for
+    :ivar truncated: there are more events than requested
     """
 
     host: str
@@ -268,7 +271,7 @@ class EventEntry(View, frozen=True, kw_only=True):
 class EventPage(View, frozen=True, kw_only=True):
     """Page of events since a cursor, oldest first.
 
-    :ivar cursor: to ask with for what comes after these
+    :ivar cursor: for a query of the events after these
     """
 
     events: list[EventEntry]
@@ -287,9 +290,9 @@ class ClassUsage(View, frozen=True, kw_only=True):
 
 
 class RefusalGroup(View, frozen=True, kw_only=True):
-    """Refusals of one shape that the same decided, within the window.
+    """Refusals of one shape with the same cause, within the window.
 
-    :ivar reason: of the latest of them, as are its age and its decision
+    :ivar reason: reason of the latest refusal, as are age and decision
     """
 
     shape: str
@@ -303,9 +306,9 @@ class RefusalGroup(View, frozen=True, kw_only=True):
 class Configuration(View, frozen=True, kw_only=True):
     """Filters, weighers and their options that workers decided with last.
 
-    :ivar digest: as in the decisions
+    :ivar digest: digest as in the decisions
     :ivar workers: their names
-    :ivar is_here: what this API explains with, and dry runs are decided with
+    :ivar is_local: whether this API makes explanations and dry runs with it
     """
 
     digest: str
@@ -319,12 +322,12 @@ class ServiceView(View, frozen=True, kw_only=True):
 
     :ivar kind: scheduler | planner | api | source; a source reports for hosts of others, and is
         known by these reports alone
-    :ivar is_silent: it has not noted itself for long: killed, hanging, or cut off
+    :ivar is_silent: its last sign of life is long ago: it was killed, hangs, or is cut off
     :ivar configuration: digest of the options that decide what is answered, without secrets;
         empty of a source
     :ivar differs: most others run with another configuration
     :ivar problem: why the options that were read again last were not taken over, else empty
-    :ivar alarm: what an operator has to look into, as forged messages; else empty
+    :ivar alarm: problem for operators, such as forged messages; else empty
     :ivar up_seconds: since its start; None: not known
     :ivar configured_seconds: since the options in force were read; None: not known
     :ivar seen_seconds: since its last sign of life
@@ -348,10 +351,11 @@ class Status(View, frozen=True, kw_only=True):
     """The service at a glance.
 
     :ivar configurations: of the workers that decided lately, the most common one first
-    :ivar site: what operators call this site, empty where they have not named it
-    :ivar claims: live ones here, on hosts and on pools
+    :ivar site: name of this site for operators; empty where it has none
+    :ivar claims: number of live claims here, on hosts and on pools
+    :ivar no_valid_pool: number of the outcomes ``no_valid_host`` that are of requests for a pool
     :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
-    :ivar child_claims: live ones of requests of here in zones below
+    :ivar child_claims: number of live claims of this zone's requests in child zones
     :ivar unreadable: host whose record cannot be read -> why: nothing is placed there; the first
     """
 
@@ -369,12 +373,14 @@ class Status(View, frozen=True, kw_only=True):
     site: str = ''
     child_claims: int = 0
     unreadable: dict[str, str] = {}
+    no_valid_pool: int = 0
 
 
 class DecisionSummary(View, frozen=True, kw_only=True):
     """A decision in a list.
 
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
+    :ivar kind: host | pool: of what was requested
     """
 
     id: str
@@ -386,6 +392,7 @@ class DecisionSummary(View, frozen=True, kw_only=True):
     created_at: str
     age_seconds: float
     origin: str | None = None
+    kind: str = HostKind.HOST.value
 
 
 class Step(View, frozen=True, kw_only=True):
@@ -393,7 +400,7 @@ class Step(View, frozen=True, kw_only=True):
 
     filter: str
     removed: int
-    left: int
+    remaining: int
     reason: str
 
 
@@ -411,13 +418,13 @@ class ScoreRow(View, frozen=True, kw_only=True):
 class HostScore(View, frozen=True, kw_only=True):
     """Score of a host that no filter removed, compared with the others, for one member.
 
-    :ivar place: 1 is the best; equal ones in the order of the table
-    :ivar of: how many no filter removed
+    :ivar rank: 1 is the best; equal ones in the order of the table
+    :ivar survivors: hosts that no filter removed
     """
 
     member: int
-    place: int
-    of: int
+    rank: int
+    survivors: int
     score: ScoreRow
 
 
@@ -443,21 +450,21 @@ class MemberExplanation(View, frozen=True, kw_only=True):
 class Explanation(View, frozen=True, kw_only=True):
     """A decision, explained: structured, and as lines for people.
 
-    :ivar count: how many consumers the request has
+    :ivar count: number of consumers of the request
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
     :ivar oldest_report_age_seconds: of the finalists' reports, when this was decided; the table
         itself is as old as ``table_age_seconds`` of other answers says. Pools never report: where
         there was no other finalist it is the age of the table
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
-    :ivar trace: the id that is the same one in all zones, of W3C Trace Context
+    :ivar trace: id of W3C Trace Context, the same in all zones
     :ivar kind: host | pool: of what ``hosts`` are counted
-    :ivar added: what pre-filters added to the request, and why
+    :ivar added: additions of pre-filters to the request, and why
     :ivar contradiction: rules that no host meets together; without any one of them some does
-    :ivar zones: of a request over zones: what each of them was queried for, and has answered
-    :ivar zones_explained: what those that have members of it say of it, by name
-    :ivar host_verdicts: of the host that was asked for, a sentence per member
-    :ivar host_filters: of that host, what every filter says of it on its own
-    :ivar host_filters_when: then | now: whether it is said of the host as it was decided
+    :ivar zones: of a request over zones: the query to each zone, and its answer
+    :ivar zones_explained: explanations of the child zones that have members of it, by name
+    :ivar host_verdicts: of the requested host, a sentence per member
+    :ivar host_filters: of that host, the result of every filter on its own
+    :ivar host_filters_when: then | now: whether these are results on the host as it was decided
     :ivar host_scores: of that host, for each member that no filter removed it for; none where the
         table of then is gone
     """
@@ -509,7 +516,7 @@ class RoomBelow(View, frozen=True, kw_only=True):
     """Number of further members of a shape that fit in a child zone.
 
     :ivar count: null: it has not answered, as ``problem`` says
-    :ivar complete: everybody below it has answered
+    :ivar complete: whether all zones below it have answered
     """
 
     zone: str
@@ -522,12 +529,12 @@ class RoomBelow(View, frozen=True, kw_only=True):
 class Capacity(View, frozen=True, kw_only=True):
     """Number of further members of a shape that fit, their hosts, and what runs out first.
 
-    :ivar count: on hosts of this zone; those of zones below are in ``below``
+    :ivar count: on hosts of this zone; those of child zones are in ``below``
     :ivar eligible: hosts that pass every filter now
     :ivar runs_out: resource class -> hosts that it is the first to run out on
     :ivar uncounted: hosts with so many cells, cores or devices that it was not worked out how
         many guests can be laid out there; where there are any, counts are the most that may fit
-    :ivar funnel: what removed the other hosts
+    :ivar funnel: filters that removed the other hosts
     :ivar verdict: why none fits, empty where one does
     """
 
@@ -552,7 +559,7 @@ class Capacity(View, frozen=True, kw_only=True):
 class Change(View, Generic[T], frozen=True, kw_only=True):
     """Effect of a write, or with ``dry_run`` the effect that it would have.
 
-    :ivar now: the thing as it is afterwards, None where it is gone
+    :ivar now: the object afterwards, None where it was removed
     """
 
     dry_run: bool
@@ -560,7 +567,7 @@ class Change(View, Generic[T], frozen=True, kw_only=True):
     now: T | None
 
 
-def when(seconds: float) -> str:
+def utc_text(seconds: float) -> str:
     """Return seconds since the epoch as UTC text, empty for 0."""
     if not seconds:
         return ''
@@ -568,7 +575,7 @@ def when(seconds: float) -> str:
     return moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')
 
 
-def age(now: float, then: float) -> float:
+def age_seconds(now: float, then: float) -> float:
     """Return the seconds from a moment to now, never below 0: a database's clock may go back.
 
     :param now: the database's clock, as ``then``
@@ -577,7 +584,7 @@ def age(now: float, then: float) -> float:
 
 
 def view_of(view: type[V], source: Any, **others: Any) -> V:
-    """Return a view with the fields that ``source`` has by the same names, and the others given."""
+    """Return a view with the fields of ``source`` of the same names, and the given ones."""
     names = [name for name in view.__struct_fields__ if name not in others]
     return view(**{name: getattr(source, name) for name in names}, **others)
 
@@ -596,16 +603,17 @@ def claim_view(claim: Claim, now: float, child: str = '', host: str | None = Non
     return view_of(
         ClaimView,
         claim,
-        state=LOST if claim.is_lost else claim.state.value,
+        state=LOST_STATE if claim.is_lost else claim.state.value,
         lifecycle=claim.lifecycle.value,
         purpose=claim.purpose.value,
         host=claim.host if host is None else host,
         resources=dict(resources),
         host_resources=claim.allocations.get(claim.provider_id, {}),
         lease_seconds=round(claim.lease_until - now, 3) if leased else None,
-        created_at=when(claim.created_at),
-        updated_at=when(claim.updated_at),
-        age_seconds=age(now, claim.created_at),
+        created_at=utc_text(claim.created_at),
+        updated_at=utc_text(claim.updated_at),
+        age_seconds=age_seconds(now, claim.created_at),
         taken_over=claim.is_taken,
         child=child,
+        kind=(HostKind.HOST if claim.host or child else HostKind.POOL).value,
     )

@@ -20,23 +20,29 @@ from gantt.core.placement import capacity as counting
 from gantt.core.placement import what_if_edits as edits
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.what_if_edits import HostEdits
-from gantt.core.records.decision import CHOSEN, PASSED, Answer, Decision, Outcome, error_of
+from gantt.core.records.decision import (
+    CHOSEN_VERDICT,
+    PASSED_VERDICT,
+    Answer,
+    Decision,
+    Outcome,
+    error_of,
+)
 from gantt.core.records.decision_codec import StoredDecision
-from gantt.core.records.members import plain
+from gantt.core.records.members import encodable_answer
 from gantt.core.table.host_table import HostTable
-from gantt.core.topology.read import Inside
-from gantt.insights import side_by_side
+from gantt.core.topology.read import LayoutSettings
+from gantt.insights import replaying
 from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, RoomView, View
-from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Stores
+from gantt.scheduler.ports.stores import Stores
 from gantt.scheduler.quotas import QuotaChecks
-from gantt.scheduler.request.planner import Plan, plan_dry_run
+from gantt.scheduler.request.planner import MakePlanningHook, Plan, plan_dry_run
 from gantt.scheduler.settings import SchedulerSettings
 
 #: Maximum of members times hosts of one trial.
-LOOKS_MAX = 20_000_000
+HOST_CHECKS_MAX = 20_000_000
 #: Maximum number of hosts whose room is listed.
 HOSTS_SHOWN = 100
 
@@ -44,7 +50,7 @@ HOSTS_SHOWN = 100
 class WhatIfAnswer(View, frozen=True, kw_only=True):
     """A request placed as it is and with hosts edited, side by side.
 
-    :ivar edits: what is otherwise about the hosts, a line each
+    :ivar edits: changes of the hosts, a line each
     """
 
     edits: list[str]
@@ -58,10 +64,12 @@ class WhatIfPlanner:
     """A planner on copies of a table; it keeps nothing.
 
     :ivar table: the hosts as they are now
+    :ivar make_hook: of requests for members of groups
     """
 
     stores: Stores
     table: Callable[[], HostTable]
+    make_hook: MakePlanningHook
     cache: HostCache
     pipeline: Pipeline
     settings: SchedulerSettings
@@ -85,14 +93,16 @@ class WhatIfPlanner:
         """
         requests.check(request, self.cache.declared_classes(request.spec.classes))
         self.quotas.check(request, is_own_caller)
-        answer, explanation = self._placed(self.table(), request, public, zones_not_queried)
+        answer, explanation = self._explained_placement(
+            self.table(), request, public, zones_not_queried
+        )
         if public:
-            public_words = redacting.words_of(self.pipeline.filters)
-            explanation = redacting.redacted(explanation, public_words)
+            public_words = redacting.public_texts(self.pipeline.filters)
+            explanation = redacting.redacted_explanation(explanation, public_words)
             answer = msgspec.structs.replace(answer, reason=explanation.reason)
         error = error_of(answer)
         if public and isinstance(error, exceptions.NotKnownHere):
-            error = redacting.error(error)
+            error = redacting.redacted_error(error)
         if error is not None:
             # The decision is not stored: its explanation goes with the refusal.
             error.kwargs.pop('decision_id', None)
@@ -115,16 +125,16 @@ class WhatIfPlanner:
             for name in (*edit.resources, *edit.reserved, *edit.allocation_ratios)
         }
         declared = self.cache.declared_classes(named)
-        edited = edits.apply(other, hosts, declared, request.spec.kind)
-        _, now = self._placed(table, request)
-        _, then = self._placed(other, request)
-        lines = explaining.wrap(side_by_side.summary(now, then))
-        lines += ['', *(line for text in edited for line in explaining.wrap(text))]
-        lines += ['', *side_by_side.lines(('as it is', 'what if'), now, then), '']
+        edited = edits.apply_edits(other, hosts, declared, request.spec.kind)
+        _, now = self._explained_placement(table, request)
+        _, then = self._explained_placement(other, request)
+        lines = explaining.wrapped_lines(replaying.comparison_summary(now, then))
+        lines += ['', *(line for text in edited for line in explaining.wrapped_lines(text))]
+        lines += ['', *replaying.side_by_side(('as it is', 'what if'), now, then), '']
         lines += ['what if:', *(f'  {line}'.rstrip() for line in then.lines)]
         return WhatIfAnswer(edits=edited, now=now, then=then, lines=lines)
 
-    def _placed(
+    def _explained_placement(
         self,
         table: HostTable,
         request: SelectDestinations,
@@ -136,7 +146,9 @@ class WhatIfPlanner:
         stored = StoredDecision(plan.decision, plan.request)
         now = self.cache.database_now
         ids = plan.decision.provider_ids
-        return plain(plan.answer()), explaining.explain(stored, now, now, ids, is_stored=False)
+        return encodable_answer(plan.answer()), explaining.explain(
+            stored, now, now, ids, is_stored=False
+        )
 
     def capacity(self, spec: RequestSpec) -> Capacity:
         """Return how many more of a shape fit now, where, and what runs out first.
@@ -159,7 +171,9 @@ class WhatIfPlanner:
             if error is not None:
                 raise error
         age, inside = self.cache.age_seconds, self.pipeline.inside
-        return room(table.of_kind(spec.kind), plan.request.spec, plan.decision, age, inside)
+        return capacity_view(
+            table.of_kind(spec.kind), plan.request.spec, plan.decision, age, inside
+        )
 
     def _plan(
         self,
@@ -173,8 +187,8 @@ class WhatIfPlanner:
         :param public: leave out the number of hosts
         """
         count = len(table.of_kind(request.spec.kind))
-        if count * len(request.consumers) > LOOKS_MAX:
-            limit_text = f'at most {LOOKS_MAX // count} for a trial on {count} hosts'
+        if count * len(request.consumers) > HOST_CHECKS_MAX:
+            limit_text = f'at most {HOST_CHECKS_MAX // count} for a trial on {count} hosts'
             expected = 'fewer for a trial' if public else limit_text
             raise exceptions.invalid(
                 'request.consumers', f'expected {expected}, got {len(request.consumers)}'
@@ -187,7 +201,7 @@ class WhatIfPlanner:
                 self.cache,
                 self.pipeline,
                 self.settings,
-                GroupMembers,
+                self.make_hook,
                 zones_not_queried,
             )
         except exceptions.NotFound as e:
@@ -195,12 +209,12 @@ class WhatIfPlanner:
             raise exceptions.Refused(e.message, request_id=request.request_id) from None
 
 
-def room(
+def capacity_view(
     table: HostTable,
     spec: RequestSpec,
     decision: Decision,
     age: float,
-    inside: Inside | None = None,
+    inside: LayoutSettings | None = None,
 ) -> Capacity:
     """Return how many of ``spec`` fit on the hosts that pass the filters.
 
@@ -212,8 +226,8 @@ def room(
     """
     member = decision.members[0]
     verdicts = np.frombuffer(member.verdicts, np.uint8)
-    rows = np.flatnonzero((verdicts == PASSED) | (verdicts == CHOSEN))
-    counted = counting.room(table, spec, rows, inside)
+    rows = np.flatnonzero((verdicts == PASSED_VERDICT) | (verdicts == CHOSEN_VERDICT))
+    counted = counting.free_capacity(table, spec, rows, inside)
     by_row = list(zip(rows.tolist(), counted.counts.tolist(), strict=True))
     by_host = sorted(
         (RoomView(name=table.names[row], count=count) for row, count in by_row if count),
@@ -226,13 +240,13 @@ def room(
         for aggregate in table.host_state(row).aggregates:
             by_aggregate[aggregate.name] += count
     return Capacity(
-        shape=wording.needs(spec),
+        shape=wording.needs_text(spec),
         resources=spec.resources,
         count=counted.total,
         hosts=len(table),
         eligible=len(rows),
-        by_zone=_rooms(by_zone),
-        by_aggregate=_rooms(by_aggregate),
+        by_zone=_counts_by_name(by_zone),
+        by_aggregate=_counts_by_name(by_aggregate),
         by_host=by_host[:HOSTS_SHOWN],
         by_host_truncated=len(by_host) > HOSTS_SHOWN,
         runs_out=counted.bound_counts(),
@@ -244,7 +258,7 @@ def room(
     )
 
 
-def _rooms(counts: collections.Counter[str]) -> list[RoomView]:
+def _counts_by_name(counts: collections.Counter[str]) -> list[RoomView]:
     return [
         RoomView(name=name, count=count)
         for name, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))

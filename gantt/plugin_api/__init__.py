@@ -8,15 +8,14 @@ of the host table; what each of them holds is on the page "Write a filter".  All
 modules of Gantt may move or change with any release.
 """
 
-from gantt.core.filters.aggregate_metadata import inside as in_aggregates
-from gantt.core.filters.aggregate_metadata import those as aggregates_with
+from gantt.core.filters.aggregates import aggregates_with, in_aggregates
 from gantt.core.filters.base import (
     EVERY_PURPOSE,
     PLACING,
-    ClosingFilter,
     Filter,
     PairwiseFilter,
     PerHostFilter,
+    RelaxableFilter,
     UnknownFacts,
     all_but,
     grouped_by_problem,
@@ -25,11 +24,13 @@ from gantt.core.filters.base import (
     only,
 )
 from gantt.core.filters.host_passes import BaseHostFilter
+from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec
 from gantt.core.messages.resource_classes import Inventory, format_amount
 from gantt.core.plugin import KNOWN_COLUMNS as COLUMNS
 from gantt.core.plugin import Option, Plugin
-from gantt.core.rules.columns import Places, places_of
+from gantt.core.resources.host import Aggregate, HostFacts
+from gantt.core.rules.facts import Places, places_of
 from gantt.core.rules.tree import LIST_MAX, LITERAL_MAX
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_state import HostState
@@ -43,14 +44,17 @@ __all__ = [
     'LIST_MAX',
     'LITERAL_MAX',
     'PLACING',
+    'Aggregate',
     'BaseHostFilter',
     'BoolArray',
-    'ClosingFilter',
+    'RelaxableFilter',
     'Filter',
     'FloatArray',
     'GroupRef',
+    'HostFacts',
     'HostState',
     'HostTable',
+    'Hypervisor',
     'IntArray',
     'InvalidMessage',
     'Inventory',

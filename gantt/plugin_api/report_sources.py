@@ -5,13 +5,12 @@ from gantt.plugin_api.report_sources import HostAgent, HostReadings, ReportSourc
 """
 
 from gantt.client import get_transport
+from gantt.compute.agent.host_agent import HostAgent, HostAgentSettings
+from gantt.compute.agent.runner import PeriodicTasks, Runner
 from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
-from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings
-from gantt.compute.farm.runner import PeriodicTasks, Runner
-from gantt.compute.over_rpc import OverRpc
-from gantt.compute.ports import HostReadings
-from gantt.compute.sources.report_source import ReportSource
+from gantt.compute.over_rpc import RpcSchedulerPort
+from gantt.compute.ports import HostReadings, ReportSource
 from gantt.core.messages.report import (
     DevicePool,
     Hypervisor,
@@ -34,7 +33,7 @@ __all__ = [
     'Inventory',
     'Misconfigured',
     'NumaCell',
-    'OverRpc',
+    'RpcSchedulerPort',
     'PeriodicTasks',
     'RegisterHost',
     'ReportSource',

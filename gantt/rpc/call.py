@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 #: Seconds that our own callers wait at most (``call_seconds``); others by default half of it.
-CALLER_SECONDS = 120.0
+DEFAULT_CALLER_SECONDS = 120.0
 
 
 #: Mark in the context of a call that its answer is to name the server, and the answer's keys.
-NAMES_SERVER, SERVER, RESULT = 'names_server', 'gantt.server', 'result'
+SERVER_NAME_WANTED_KEY, SERVER_KEY, RESULT_KEY = 'names_server', 'gantt.server', 'result'
 
 
 class RpcCall:
@@ -19,7 +19,7 @@ class RpcCall:
     :ivar raw: the library's incoming message
     :ivar server: server name of this process on the topic
     :ivar method: '' until it was checked to be text
-    :ivar takes: types of the method's arguments, by name
+    :ivar parameters: types of the method's arguments, by name
     :ivar arrived: monotonic seconds
     :ivar newer_minor: True where the sender has a newer minor version than we do
     :ivar monitor_seconds: the caller gives up after so long without a sign of
@@ -33,7 +33,7 @@ class RpcCall:
         'newer_minor',
         'raw',
         'server',
-        'takes',
+        'parameters',
     )
 
     def __init__(self, raw: Any, server: str = '') -> None:
@@ -41,7 +41,7 @@ class RpcCall:
         self.server = server
         self.arrived = time.monotonic()
         self.method = ''
-        self.takes: Mapping[str, Any] = {}
+        self.parameters: Mapping[str, Any] = {}
         self.newer_minor = False
         self.monitor_seconds = _seconds(raw.client_timeout)
 
@@ -59,10 +59,9 @@ class RpcCall:
 
     def named(self, result: Any) -> Any:
         """Return a result as it is sent: with the server's name, where the caller wants it."""
-        context = self.raw.ctxt
-        if not self.server or not isinstance(context, dict) or not context.get(NAMES_SERVER):
+        if not self.server or not self.raw.names_server:
             return result
-        return {SERVER: self.server, RESULT: result}
+        return {SERVER_KEY: self.server, RESULT_KEY: result}
 
     @property
     def wants_answer(self) -> bool:
@@ -86,7 +85,7 @@ class RpcCall:
         """Milliseconds since it was received."""
         return (time.monotonic() - self.arrived) * 1000
 
-    def is_awaited(self, seconds: float = CALLER_SECONDS) -> bool:
+    def is_awaited(self, seconds: float = DEFAULT_CALLER_SECONDS) -> bool:
         """Return whether its caller may still wait.
 
         :param seconds: how long a caller waits that does not state it

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RPC side of one process that serves topics, wired from its configuration.
 
-    rpc = RpcService(conf, scheduler, count=recorder.count)
+    rpc = RpcService(conf, scheduler, extensions=extensions, count=recorder.count)
     rpc.start()      # waits for the broker; raises BrokerUnavailable
     ...
     rpc.stop()       # takes nothing new, answers what it has, closes
@@ -9,40 +9,31 @@
 ``conf`` is the process's global configuration object (see ``transport``).
 """
 
+import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.rpc import wire
-from gantt.rpc.amqp import publisher, refusals, transport
+from gantt.rpc.amqp import refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
-from gantt.rpc.amqp.inbox import BrokerInbox
-from gantt.rpc.amqp.reader import QueueReader
-from gantt.rpc.amqp.replies import Count, ReplyWriter
+from gantt.rpc.amqp.reader import BrokerInbox, QueueReader
+from gantt.rpc.amqp.replies import Count, ReplyWriter, no_count
 from gantt.rpc.amqp.self_ping import SelfPing
 from gantt.rpc.amqp.timers import DelayedExecutor, in_thread
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
-from gantt.rpc.api.planner_methods import PlannerMethods
 from gantt.rpc.api.stats import Ratios
-from gantt.rpc.call import RpcCall
-from gantt.rpc.nova.notifier import NovaNotifier
-from gantt.rpc.nova.topic import NovaMethods, TopicSettings
-from gantt.rpc.server.pausing import Pausing
-from gantt.rpc.server.server import Interface, Topic, WorkerPool
+from gantt.rpc.server import DatabasePause, Interface, Method, Topic, WorkerPool
 
 LOG = logging.getLogger(__name__)
 
 #: A broker that is there declares a queue within milliseconds.
 _DECLARE_SECONDS = 15.0
-
-
-def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
-    """Count nothing, for callers that keep no metrics."""
 
 
 def _ignore(problem: str) -> None:
@@ -53,15 +44,57 @@ def _not_closing(record: logging.LogRecord) -> bool:
     return 'during closing channel' not in str(record.msg)
 
 
+class PeerTopic(Protocol):
+    """A topic that another program calls, by a broker of its own.
+
+    :ivar carrier: the transport
+    :ivar name: name of the topic
+    :ivar broker_option: the option that names the broker
+    """
+
+    carrier: Any
+    exchange: str
+    name: str
+    broker_option: str
+
+    def interface(
+        self, replies: ReplyWriter, later: DelayedExecutor, is_paused: Callable[[], bool]
+    ) -> Interface:
+        """Return the methods.
+
+        :param later: timer thread for delayed jobs
+        :param is_paused: returns whether calls are left to other processes
+        """
+
+    def start(self) -> None:
+        """Begin: the topic is consumed next."""
+
+    def stop(self) -> None:
+        """End, after all calls are answered."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RpcExtensions:
+    """Topics and methods that capabilities add to the RPC side of a process.
+
+    :ivar topics: name -> methods of further own topics
+    :ivar stats_methods: further methods of ``gantt-stats``
+    """
+
+    topics: Mapping[str, Interface] = dataclasses.field(default_factory=dict)
+    stats_methods: Mapping[str, Method] = dataclasses.field(default_factory=dict)
+    peer: PeerTopic | None = None
+
+
 class RpcService:
     """RPC side of a process: all its topics.
 
-    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``; None: it plans groups alone
+    :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``; None: it serves
+        only the topics of capabilities
     :param server: name in queue names, [DEFAULT] host if not given; the same after a restart,
-        or the queues of each start stay behind in the broker
+        or the queues of each start remain in the broker
     :param count: ``Recorder.count``
     :param url: broker, in place of ``transport_url``
-    :param planner: ``gantt.scheduler.groups.planner.GroupPlanner``; None: other processes plan
     :param on_stuck: called, with the problem, by a thread of its own where the broker works
         but nothing is received here: the process is to end, for another to take its place
     """
@@ -71,9 +104,9 @@ class RpcService:
         conf: Any,
         scheduler: Any | None,
         *,
-        planner: Any | None = None,
+        extensions: RpcExtensions,
         server: str | None = None,
-        count: Count = _count_nothing,
+        count: Count = no_count,
         url: str | None = None,
         on_stuck: Callable[[str], None] = _ignore,
     ) -> None:
@@ -81,93 +114,46 @@ class RpcService:
         self._scheduler = scheduler
         self._count = count
         self._server = server or conf.host
-        self._later = DelayedExecutor(conf.rpc.reply_backlog)
-        self._replies = ReplyWriter(self._later, conf.rpc.reply_retry_seconds, count)
-        self._own = transport.own_transport(conf, url)
+        self._delayed_executor = DelayedExecutor(conf.rpc.reply_backlog)
+        self._replies = ReplyWriter(self._delayed_executor, conf.rpc.reply_retry_seconds, count)
+        self._own_transport = transport.own_transport(conf, url)
         transport.service_defaults(conf)
-        self._dead_letters = DeadLetters(self._own, conf.rpc, self._server, count)
-        self._nova: Any = None
-        if conf.rpc.nova_enabled and scheduler is not None:
-            self._nova = transport.nova_transport(conf, url)
-        self._nova_methods: NovaMethods | None = None
-        self._notifier: NovaNotifier | None = None
-        if self._nova is not None:
-            nova_url = transport.nova_url(conf, url)
-            self._notifier = NovaNotifier(conf, nova_url, conf.host, count)
-        self._topics = self._wired(scheduler, planner)
+        self._dead_letters = DeadLetters(self._own_transport, conf.rpc, self._server, count)
+        self._peer = extensions.peer
+        self._pausing: DatabasePause | None = None
+        self._topics = self._make_topics(scheduler, extensions)
         self._running: list[Topic] = []
         self._self_ping = SelfPing(self._conf, lambda: self._running, on_stuck, count)
-        self._pausing: Pausing | None = None
         if scheduler is not None:
-            self._pausing = Pausing(scheduler, lambda: self._running, count)
+            self._pausing = DatabasePause(scheduler, lambda: self._running, count)
 
-    def _wired(self, scheduler: Any | None, planner: Any | None) -> list[Topic]:
+    def _make_topics(self, scheduler: Any | None, extensions: RpcExtensions) -> list[Topic]:
         """Return the topics, which share what they are connected to."""
-        ratios = Ratios(
-            cpu=self._conf.dictionary_cpu_allocation_ratio,
-            ram=self._conf.dictionary_ram_allocation_ratio,
-            disk=self._conf.dictionary_disk_allocation_ratio,
-        )
         interfaces: dict[str, Interface] = {}
         if scheduler is not None:
+            ratios = Ratios(
+                cpu=self._conf.dictionary_cpu_allocation_ratio,
+                ram=self._conf.dictionary_ram_allocation_ratio,
+                disk=self._conf.dictionary_disk_allocation_ratio,
+            )
+            stats_methods = StatsMethods(scheduler, ratios, extensions.stats_methods)
             interfaces |= {
                 wire.SCHEDULER_TOPIC: SchedulerMethods(scheduler, self._replies).interface,
                 wire.CLAIMS_TOPIC: ClaimsMethods(scheduler).interface,
-                wire.STATS_TOPIC: StatsMethods(scheduler, ratios).interface,
+                wire.STATS_TOPIC: stats_methods.interface,
             }
-        if planner is not None:
-            interfaces[wire.PLANNER_TOPIC] = PlannerMethods(planner).interface
         topics = [
-            self._topic(self._own, wire.exchange_of(name), name, interface)
-            for name, interface in interfaces.items()
+            self._topic(self._own_transport, wire.exchange_of_topic(name), name, interface)
+            for name, interface in (interfaces | dict(extensions.topics)).items()
         ]
-        if self._notifier is not None:
-            terms = TopicSettings(
-                budget_seconds=self._conf.nova_budget_seconds,
-                lease_seconds=self._conf.nova_lease_seconds,
-                max_attempts=self._conf.nova_max_attempts,
-                clock_skew_seconds=self._conf.nova_clock_skew_seconds,
-            )
-            self._nova_methods = NovaMethods(
-                scheduler,
-                self._replies,
-                self._later,
-                terms,
-                self._notifier,
-                heartbeat_seconds=self._nova.rabbit.heartbeat_timeout_threshold,
-                give_back=self._given_back_to_nova,
-            )
-            topics.append(
-                self._topic(
-                    self._nova,
-                    self._conf.nova_exchange,
-                    self._conf.nova_topic,
-                    self._nova_methods.interface,
-                )
-            )
+        peer = self._peer
+        if peer is not None:
+            interface = peer.interface(self._replies, self._delayed_executor, self._is_paused)
+            topics.append(self._topic(peer.carrier, peer.exchange, peer.name, interface))
         return topics
 
-    def _given_back_to_nova(self, call: RpcCall, seconds: float) -> bool:
-        """Put a call of Nova's back into the queue, for other schedulers to take.
-
-        :param seconds: how long its caller waits
-        """
-        is_paused = self._pausing is not None and self._pausing.is_paused
-        if not is_paused or not call.raw.is_whole_text:
-            return False
-        message = call.raw.message | {
-            '_msg_id': call.raw.msg_id,
-            '_reply_q': call.raw.reply_q,
-            '_timeout': call.raw.client_timeout,
-        }
-        try:
-            call.raw.carrier.caller.send(
-                self._conf.nova_exchange, self._conf.nova_topic, message, seconds, True
-            )
-        except (exceptions.BrokerUnavailable, publisher.Undeliverable) as e:
-            LOG.warning('Call of Nova cannot be returned to its queue: error=%s', e)
-            return False
-        return True
+    def _is_paused(self) -> bool:
+        return self._pausing is not None and self._pausing.is_paused
 
     def _topic(self, carrier: Any, exchange: str, topic: str, interface: Interface) -> Topic:
         return Topic(
@@ -190,8 +176,8 @@ class RpcService:
         :raises Misconfigured: a queue exists and was declared otherwise
         """
         for carrier in self._carriers:
-            is_nova = carrier is self._nova and self._conf.nova_transport_url
-            option = '[rpc] nova_transport_url' if is_nova else 'transport_url'
+            is_peers = self._peer is not None and carrier is self._peer.carrier
+            option = self._peer.broker_option if self._peer and is_peers else 'transport_url'
             seconds = self._conf.start_wait_seconds
             if not transport.wait_for_broker(carrier, seconds, option, is_stopping):
                 return False
@@ -204,28 +190,30 @@ class RpcService:
             self.stop(0.0)
             raise
         if self._scheduler is not None:
-            inbox = BrokerInbox(self._lent, lambda: self._replies.has_room)
+            inbox = BrokerInbox(self._lendable_readers, lambda: self._replies.has_room)
             self._scheduler.read_from(inbox)
         for carrier in self._carriers:
             names = ','.join(t.name for t in self._topics if t.carrier is carrier)
             LOG.info('Topics are consumed: topics=%s broker=%s', names, carrier.address)
-        if not self._own.is_in_process:
+        if not self._own_transport.is_in_process:
             self._self_ping.start()
             if self._pausing is not None:
                 self._pausing.start()
         return True
 
     def _start_answering(self) -> None:
-        self._later.start()
+        self._delayed_executor.start()
         self._replies.start()
-        if self._notifier is not None:
-            self._notifier.start()
-        if self._nova_methods is not None:
-            self._nova_methods.attached()
+        if self._peer is not None:
+            self._peer.start()
 
-    def _lent(self) -> list[QueueReader]:
-        """Return the connections that the placing thread reads."""
-        return [lent for topic in self._running if (lent := topic.lent) is not None]
+    def _lendable_readers(self) -> list[QueueReader]:
+        """Return the connections that the scheduling thread reads."""
+        return [
+            lendable_reader
+            for topic in self._running
+            if (lendable_reader := topic.lendable_reader) is not None
+        ]
 
     @staticmethod
     def _started(topic: Topic) -> None:
@@ -237,18 +225,20 @@ class RpcService:
             raise
         except Exception as e:
             no_answer = f'no answer within {_DECLARE_SECONDS:.0f} s'
-            raise topic.undeclared(refusals.text_of(e) if started.done() else no_answer) from None
+            raise topic.undeclared(
+                refusals.refusal_text(e) if started.done() else no_answer
+            ) from None
 
     @property
     def address(self) -> str:
         """Address of the broker, without password."""
-        return self._own.address
+        return self._own_transport.address
 
     def health(self) -> dict[str, int]:
         """Return depths of queues, for health checks and metrics."""
         return {
             'calls_pending': self._replies.pending,
-            'replies_waiting': self._later.depth,
+            'replies_waiting': self._delayed_executor.depth,
             'self_pings_failed': self._self_ping.failed,
             'rebuilds': self._self_ping.rebuilds,
             'topics_paused': sum(topic.is_paused for topic in self._running),
@@ -274,7 +264,11 @@ class RpcService:
 
     @property
     def _carriers(self) -> list[Any]:
-        return [carrier for carrier in (self._own, self._nova) if carrier is not None]
+        return (
+            [self._own_transport]
+            if self._peer is None
+            else [self._own_transport, self._peer.carrier]
+        )
 
     def stop_taking(self) -> None:
         """Stop consuming.  Takes up to some seconds, all topics at once."""
@@ -285,7 +279,7 @@ class RpcService:
             thread.join(30.0)
 
     def stop(self, seconds: float | None = None) -> bool:
-        """Take nothing new, answer what was accepted, close.
+        """Accept no new call, answer the accepted ones, close.
 
         Call it before the scheduler is stopped: its answers go out through here.
 
@@ -304,11 +298,11 @@ class RpcService:
         # Messages that the receiving threads still held were accepted meanwhile.
         self._answer_until(end)
         unanswered = self._replies.pending
-        dropped = self._later.stop()
+        dropped = self._delayed_executor.stop()
         self._replies.stop()
         self._dead_letters.stop()
-        if self._notifier is not None:
-            self._notifier.stop()
+        if self._peer is not None:
+            self._peer.stop()
         if unanswered or dropped:
             LOG.warning(
                 'Process stops with unfinished calls: unanswered=%d undelivered=%d',
@@ -320,5 +314,5 @@ class RpcService:
         return all(done) and not unanswered and not dropped
 
     def _answer_until(self, end: float) -> None:
-        while (self._replies.pending or self._later.depth) and time.monotonic() < end:
+        while (self._replies.pending or self._delayed_executor.depth) and time.monotonic() < end:
             time.sleep(0.02)

@@ -25,7 +25,7 @@ from gantt import exceptions
 from gantt.core.messages import base, quoting
 from gantt.core.records import decision
 from gantt.core.records.decision import Answer
-from gantt.core.records.members import AnswerByHosts, by_hosts, in_lists
+from gantt.core.records.members import AnswerByHosts, answer_by_hosts, answer_in_lists
 from gantt.rpc.call import RpcCall
 
 MAJOR, MINOR = 1, 0
@@ -42,11 +42,11 @@ EXCHANGE = 'gantt'
 #: "CC" header or a binding.
 HOSTS_EXCHANGE = 'gantt-hosts'
 
-_HALF = re.compile('[\ud800-\udfff]')
+_LONE_SURROGATE = re.compile('[\ud800-\udfff]')
 _VERSION = re.compile(r'(\d{1,9})\.(\d{1,9})\Z')
 
 
-def exchange_of(topic: str) -> str:
+def exchange_of_topic(topic: str) -> str:
     """Return the exchange that the queues of a topic of ours are bound to."""
     return HOSTS_EXCHANGE if topic in (CLAIMS_TOPIC, STATS_TOPIC) else EXCHANGE
 
@@ -56,7 +56,7 @@ def is_newer(
 ) -> bool:
     """Return whether the sender's minor version is newer than ours.
 
-    :param major: our version, as ``minor``
+    :param major: major version that is served here, as ``minor`` is
     :param exact: a newer minor version is refused
     :raises UnsupportedVersion: another major version; names both
     :raises InvalidMessage: not a version
@@ -64,7 +64,7 @@ def is_newer(
     match = _VERSION.match(version) if isinstance(version, str) else None
     if match is None:
         raise exceptions.invalid(
-            'version', f'expected text like {VERSION!r}, got {quoting.short(version)}'
+            'version', f'expected text like {VERSION!r}, got {quoting.quoted(version)}'
         )
     sender = int(match[1]), int(match[2])
     if sender[0] != major or (exact and sender[1] > minor):
@@ -78,7 +78,7 @@ def argument(call: RpcCall) -> Any:
 
     :raises InvalidMessage: names the field and what was expected
     """
-    ((name, tp),) = call.takes.items()
+    ((name, tp),) = call.parameters.items()
     if call.raw.raw_args is not None and not call.newer_minor:
         try:
             arguments = _decoder(name, tp)(call.raw.raw_args)
@@ -88,7 +88,7 @@ def argument(call: RpcCall) -> Any:
             value = getattr(arguments, name)
             base.check_opaque(value, name)
             return value
-    only(call.args, (name,), newer=call.newer_minor)
+    check_names(call.args, (name,), newer=call.newer_minor)
     return base.decode(call.args[name], tp, inside=name, newer_minor=call.newer_minor)
 
 
@@ -101,10 +101,10 @@ def _decoder(name: str, tp: Any) -> Callable[[msgspec.Raw], Any]:
     ).decode
 
 
-def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -> None:
+def check_names(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -> None:
     """Check for exactly the arguments ``names``; from a newer sender, for at least them.
 
-    :raises InvalidMessage: one is missing or not known
+    :raises InvalidMessage: an argument is missing or not known
     """
     for name in names:
         if name not in args:
@@ -112,11 +112,11 @@ def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -
     for name in args:
         if name not in names and not newer:
             raise exceptions.invalid(
-                f'args.{quoting.short(name)}', f'unknown argument; expected {", ".join(names)}'
+                f'args.{quoting.quoted(name)}', f'unknown argument; expected {", ".join(names)}'
             )
 
 
-def finite(body: Any, path: str, depth: int = 0) -> None:
+def check_finite(body: Any, path: str, depth: int = 0) -> None:
     """Refuse numbers that are not finite (JSON as Python writes it has NaN and Infinity).
 
     :raises InvalidMessage: names the field
@@ -124,45 +124,45 @@ def finite(body: Any, path: str, depth: int = 0) -> None:
     if isinstance(body, float) and not math.isfinite(body):
         raise exceptions.invalid(_shown(path), f'expected a finite number, got {body}')
     if depth > 64:
-        raise exceptions.invalid(_shown(path), 'nested too deeply')
+        raise exceptions.invalid(_shown(path), 'nested too deeply; expected at most 64 levels')
     if isinstance(body, dict):
         for key, value in body.items():
-            finite(value, f'{path}.{key}', depth + 1)
+            check_finite(value, f'{path}.{key}', depth + 1)
     elif isinstance(body, list):
         for value in body:
-            finite(value, f'{path}[...]', depth + 1)
+            check_finite(value, f'{path}[...]', depth + 1)
 
 
 def _shown(path: str) -> str:
     """Return a path whose keys are foreign, as a refusal repeats it."""
-    return quoting.plain(path, base.NAME_MAX)
+    return quoting.plain_text(path, base.NAME_MAX)
 
 
-def whole_text(body: Any, path: str) -> None:
+def check_encodable(body: Any, path: str) -> None:
     """Refuse text with a lone surrogate, which no database and no reply can carry.
 
     :raises InvalidMessage: names the field; for a key, the object that has it
     """
     if isinstance(body, str):
-        if _HALF.search(body):
+        if _LONE_SURROGATE.search(body):
             raise exceptions.invalid(
-                _shown(path), f'expected text, got a lone surrogate in {quoting.short(body)}'
+                _shown(path), f'expected text, got a lone surrogate in {quoting.quoted(body)}'
             )
     elif isinstance(body, dict):
         for key, value in body.items():
-            whole_text(key, path)
-            whole_text(value, f'{path}.{key}' if path else str(key))
+            check_encodable(key, path)
+            check_encodable(value, f'{path}.{key}' if path else str(key))
     elif isinstance(body, list):
         for index, value in enumerate(body):
-            whole_text(value, f'{path}[{index}]')
+            check_encodable(value, f'{path}[{index}]')
 
 
-def answer(found: Answer) -> tuple[AnswerByHosts | None, Exception | None]:
+def answer(final: Answer) -> tuple[AnswerByHosts | None, Exception | None]:
     """Return an answer as (result, error) of a call; the envelope encodes it as it is."""
-    error = decision.error_of(found)
+    error = decision.error_of(final)
     if error is not None:
         return None, error
-    return by_hosts(decision.for_caller(found)), None
+    return answer_by_hosts(decision.answer_for_caller(final)), None
 
 
 def read_answer(body: Any) -> Answer:
@@ -172,7 +172,7 @@ def read_answer(body: Any) -> Answer:
     """
     decoded = base.decode(body, AnswerByHosts, inside='answer')
     try:
-        return in_lists(decoded)
+        return answer_in_lists(decoded)
     except IndexError:
         raise exceptions.invalid(
             'answer.members', f'expected places in a list of {len(decoded.hosts)} hosts'

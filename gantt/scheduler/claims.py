@@ -25,25 +25,20 @@ from gantt.core.messages.request import (
 )
 from gantt.core.resources.host import HostRow
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.host_signatures import Alarm
-from gantt.scheduler.ports import (
-    ClaimOutcome,
-    ClaimResult,
-    Claims,
-    Recorder,
-    Reports,
-    Requests,
-)
+from gantt.scheduler.host_signatures import ForgeryAlarm
+from gantt.scheduler.ports.hosts import Reports
+from gantt.scheduler.ports.process import Recorder
+from gantt.scheduler.ports.requests import ClaimOutcome, ClaimResult, Claims, Requests
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 #: Claims that one line of the log names.
-UNREADABLE_NAMED = 10
+UNREADABLE_CLAIMS_NAMED_MAX = 10
 
 
 @dataclasses.dataclass(eq=False)
 class ClaimUpdates:
-    """Operations on claims other than creating them."""
+    """Operations on claims, except their creation."""
 
     claims: Claims
     requests: Requests
@@ -51,7 +46,7 @@ class ClaimUpdates:
     cache: HostCache
     recorder: Recorder
     settings: SchedulerSettings
-    alarm: Alarm
+    alarm: ForgeryAlarm
 
     def register_host(self, message: RegisterHost) -> Registered:
         """Register a host; return its epoch and the report interval."""
@@ -66,7 +61,7 @@ class ClaimUpdates:
         """Register distinct hosts; errors in place of those refused."""
         rows_before = [self.cache.row_of(outcome.name) for outcome in messages]
         outcomes = self.reports.register_hosts(messages)
-        self._look_at(rows_before, messages, outcomes)
+        self._raise_alarms(rows_before, messages, outcomes)
         registered = [
             outcome for outcome in outcomes if not isinstance(outcome, exceptions.GanttError)
         ]
@@ -81,15 +76,15 @@ class ClaimUpdates:
             for outcome in outcomes
         ]
 
-    def _look_at(
+    def _raise_alarms(
         self,
         before: Sequence[HostRow | None],
         messages: Sequence[RegisterHost],
-        found: Sequence[RegistrationOutcome],
+        outcomes: Sequence[RegistrationOutcome],
     ) -> None:
         """Raise alarms: for hosts refused without proof, and for those from another journal."""
-        held_seconds = registration.HELD_REPORTS * self.settings.report_seconds
-        for row, host_message, outcome in zip(before, messages, found, strict=True):
+        held_seconds = registration.HELD_REPORT_PERIODS * self.settings.report_seconds
+        for row, host_message, outcome in zip(before, messages, outcomes, strict=True):
             if isinstance(outcome, exceptions.NotProven):
                 self.alarm.raise_('register_host', outcome)
             if isinstance(outcome, exceptions.GanttError) or row is None:
@@ -133,7 +128,7 @@ class ClaimUpdates:
         return {
             'request_id': message.request_id,
             'state': 'cancelled',
-            'claims': _listed(self._counted('cancel', result)),
+            'claims': _host_names(self._counted('cancel', result)),
         }
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
@@ -148,7 +143,7 @@ class ClaimUpdates:
             raise exceptions.NotFound(kind='request with reserved claims', name=message.request_id)
         return {
             'request_id': message.request_id,
-            'claims': _listed(self._counted('extend', result)),
+            'claims': _host_names(self._counted('extend', result)),
         }
 
     def confirm_request(self, message: ConfirmRequest) -> dict[str, object]:
@@ -156,7 +151,7 @@ class ClaimUpdates:
         result = self.requests.confirm_request(message.request_id, message.consumers)
         return {
             'request_id': message.request_id,
-            'claims': _listed(self._counted('confirm', result)),
+            'claims': _host_names(self._counted('confirm', result)),
         }
 
     def release_request(self, message: ReleaseRequest) -> dict[str, object]:
@@ -166,7 +161,7 @@ class ClaimUpdates:
             self.cache.fetch_news()  # a pool's freed amounts are in no result
         return {
             'request_id': message.request_id,
-            'claims': _listed(self._counted('release', result)),
+            'claims': _host_names(self._counted('release', result)),
         }
 
     def sweep(self) -> int:
@@ -181,8 +176,8 @@ class ClaimUpdates:
                 'Claims past their lease cannot be ended and keep their amounts: count=%d '
                 'claims=%s%s',
                 len(named_claims),
-                '; '.join(named_claims[:UNREADABLE_NAMED]),
-                '; ...' if len(named_claims) > UNREADABLE_NAMED else '',
+                '; '.join(named_claims[:UNREADABLE_CLAIMS_NAMED_MAX]),
+                '; ...' if len(named_claims) > UNREADABLE_CLAIMS_NAMED_MAX else '',
             )
         return len(self._counted('expire', result))
 
@@ -193,13 +188,13 @@ class ClaimUpdates:
         return result.outcomes
 
 
-def _listed(outcomes: Sequence[ClaimOutcome]) -> list[dict[str, object]]:
+def _host_names(outcomes: Sequence[ClaimOutcome]) -> list[dict[str, object]]:
     return [
         {'claim_id': outcome.claim_id, 'outcome': outcome.outcome, 'state': outcome.state}
         for outcome in outcomes
     ]
 
 
-def jittered(seconds: float) -> float:
+def with_jitter(seconds: float) -> float:
     """Return ``seconds`` ± 50 %, so that schedulers do not sweep in step."""
     return seconds * random.uniform(0.5, 1.5)

@@ -14,52 +14,120 @@ versions, and older ones are never taken.
 A database may go back: a backup is restored, or a standby that was behind takes
 over.  Versions of hosts and numbers of the feed only grow, so that a lower one
 than was known before the read proves it, and everything is read again.
+
+A process that commits nothing itself has a follower: any thread may get a version to read, or the
+table itself, to plan on for a moment.
 """
 
 import collections
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from gantt.core.claims.commit import ClaimColumns
+from gantt import exceptions
 from gantt.core.messages import resource_classes
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Aggregate, HostChange, HostRow
 from gantt.core.resources.host_keys import HostKey
-from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.resources.provider import PoolUsage, SharedPool
 from gantt.core.table import aggregates
+from gantt.core.table.columns import BoolArray, FloatArray
 from gantt.core.table.host_table import HostTable
-from gantt.core.table.silence import Silence, Window
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.ports import (
-    ChangeFeed,
-    Clock,
-    Everything,
-    Feed,
-    Gap,
-    Vocabulary,
-)
+from gantt.scheduler.ports.process import Clock
+from gantt.scheduler.ports.providers import Vocabulary
+from gantt.scheduler.ports.records import ChangeFeed, Everything, Feed, Gap
+
+#: More than this share of the hosts that reported until then ...
+SILENT_SHARE_MIN = 0.5
+#: ... and at least so many, whose last reports lie within this share of the time after which a
+#: host counts as down: within one period of reports, and half of one more.
+SILENT_HOSTS_MIN, SILENCE_WINDOW_SHARE = 2, 0.5
+
+ReportWindow = tuple[float, float]
+
+
+def fell_silent_together(
+    reported_at: FloatArray, counts: BoolArray, now: float, down_seconds: float
+) -> ReportWindow | None:
+    """Return the window of the last reports of hosts that fell silent together; None: no such.
+
+    :param reported_at: time of the last report of each host, 0 if there was none
+    :param counts: hosts that count: those that are enabled
+    :param now: time by the same clock
+    :param down_seconds: silence after which a host counts as down
+    """
+    size = min(len(reported_at), len(counts))  # a table may grow between the two
+    reported_at, counts = reported_at[:size], counts[:size]
+    last_reports = reported_at[counts & (reported_at > 0)]
+    window = SILENCE_WINDOW_SHARE * down_seconds
+    # Overdue ones: of an outage the first ones are down while the last ones are not yet.
+    times = np.sort(last_reports[last_reports < now - window])
+    if len(times) < SILENT_HOSTS_MIN or times[0] >= now - down_seconds:
+        return None
+    ends = np.searchsorted(times, times + window, side='right')
+    sizes = ends - np.arange(len(times))
+    first = int(np.argmax(sizes))
+    size, since = int(sizes[first]), float(times[first])
+    if size < SILENT_HOSTS_MIN or size <= SILENT_SHARE_MIN * int(
+        np.count_nonzero(last_reports >= since)
+    ):
+        return None
+    return since, float(times[first + size - 1])
+
+
+class SilenceState:
+    """State of hosts that fell silent together, of one process.
+
+    :ivar window: window of their last reports, see :func:`fell_silent_together`; None: no outage
+    """
+
+    def __init__(self) -> None:
+        self.window: ReportWindow | None = None
+        self._window_until = 0.0  # time until which the window stays, by the clock of ``update``
+
+    def update(
+        self, reported_at: FloatArray, counts: BoolArray, now: float, down_seconds: float
+    ) -> ReportWindow | None:
+        """Update the state with the current reports, and return the window.
+
+        Once the majority reports again, the rest has ``down_seconds`` to report again; a host
+        that does not is down like any other.
+        """
+        window = fell_silent_together(reported_at, counts, now, down_seconds)
+        if window is not None:
+            previous = self.window
+            if previous is not None and window[0] <= previous[1] and previous[0] <= window[1]:
+                window = min(window[0], previous[0]), max(window[1], previous[1])
+            self.window = window
+            self._window_until = now + down_seconds
+        elif now >= self._window_until:
+            self.window = None
+        return self.window
+
 
 LOG = logging.getLogger(__name__)
 
 #: Pieces of news that may wait for the owner of the table.
-NEWS_MAX = 10_000
+PENDING_NEWS_MAX = 10_000
 #: Seconds between two full comparisons while gaps of the feed were given up, how long
 #: that lasts, and between two readings of everything because the database went back.
-DOUBT_EACH, DOUBT_SECONDS, BACK_EACH = 5.0, 60.0, 1.0
+DOUBT_COMPARE_SECONDS, DOUBT_SECONDS, WENT_BACK_READ_SECONDS = 5.0, 60.0, 1.0
 #: Versions of a commit that returns its hosts completely.
-NONE_STEPPED: Mapping[int, int] = {}
+NO_STEPPED_VERSIONS: Mapping[int, int] = {}
 
 
-class Rebuilt:
+class RebuiltTable(NamedTuple):
     """A table built from everything, by the thread that read it."""
 
-    def __init__(self, everything: Everything, table: HostTable) -> None:
-        self.everything = everything
-        self.table = table
+    everything: Everything
+    table: HostTable
 
 
 def _versions(everything: Everything) -> dict[int, int]:
@@ -71,7 +139,7 @@ def _versions(everything: Everything) -> dict[int, int]:
 
 
 class HostCache:
-    """Working table, the news for it, and its age.
+    """Cache of all hosts: the working table, changes to be applied to it, and its age.
 
     :ivar working: the owner's table
     """
@@ -95,44 +163,48 @@ class HostCache:
         self.working = HostTable(default_zone=default_zone) if working is None else working
         #: Provider id -> version that the host will be known at when all news is folded:
         #: up to there the feed need not bring it.
-        self._known: dict[int, int] = {}
+        self._known_versions: dict[int, int] = {}
         #: Keys of hosts by name, as far as the news goes; a deleted host may still be in it.
         self.keys: dict[str, HostKey] = {}
         #: Rules of server groups, as far as the news goes; a commit compares them again.
         self.rules: dict[str, GroupRule] = {}
-        self._warned: frozenset[str] = frozenset()
-        self._queueing = threading.Lock()  # guards the news and the versions seen in it together
-        self.classes: frozenset[str] = frozenset()
+        self._warned_multipliers: frozenset[str] = frozenset()  # problems that the log has already
+        self._news_lock = threading.Lock()  # guards the news and the versions seen in it together
+        self.classes: frozenset[str] = frozenset()  # declared ones, as last read
         self.reload_seconds = reload_seconds
         self._default_zone = default_zone
-        self._news: collections.deque[Feed | list[HostChange] | Rebuilt] = collections.deque()
-        self._position = 0
-        self._gaps: list[Gap] = []
+        # Oldest first; ``working`` with all of it folded has the versions in ``_known``.
+        self._news: collections.deque[Feed | list[HostChange] | RebuiltTable] = collections.deque()
+        self._position = 0  # the feed up to here is in the news, but for the gaps
+        self._gaps: list[Gap] = []  # numbers below the position that the feed did not have yet
         self._doubt_until = float('-inf')  # until then the feed may have left changes out
-        self._compared_at = float('-inf')
-        self._lost = feed.connections_lost  # as of the last comparison of everything
-        self._is_far = False  # behind: the feed does not lead on, everything must be compared
+        self._compared_at = float('-inf')  # when the last comparison of everything began
+        self._connections_lost = feed.connections_lost  # as of the last comparison of everything
+        self._is_feed_lost = False  # behind: the feed does not lead on, everything must be compared
         self._went_back = ''  # how that was noticed, until everything was read again
-        self._is_other = False  # another incarnation, until everything was read again
-        self._gone: set[int] | None = None  # hosts removed while all are compared
-        self._incarnation: int | None = None
+        self._is_other_incarnation = False  # another incarnation, until everything was read again
+        self._removed_during_compare: set[int] | None = None  # hosts removed while all are compared
+        self._incarnation: int | None = None  # None: everything is to be read
         self._reads = 0  # successful reads of the declared classes
-        self._reading = threading.Lock()
+        self._classes_lock = threading.Lock()  # one read of the classes at a time
         self.is_loaded = False  # whether the working table was ever filled
-        self._offset = 0.0  # database clock minus our monotonic clock
+        self._clock_offset = 0.0  # database clock minus our monotonic clock
+        # Monotonic times, of beginnings: the table is current as of the first, the feed was read
+        # at the second, and everything at the third.  The first is never after the second.
         self._fresh_at = self._read_at = float('-inf')
         self._loaded_at = float('-inf')
         self._poll_lock = threading.Lock()  # one poll at a time; never held for a full reading
-        self._whole_lock = threading.Lock()  # one full reading at a time
-        self._changed: dict[int, str | None] | None = None  # None: not tracked
-        self._silence = Silence()
+        self._compare_lock = threading.Lock()  # one full reading at a time
+        # Provider id -> name of hosts folded since they were last taken; None: not tracked.
+        self._changed: dict[int, str | None] | None = None
+        self._silence = SilenceState()
 
     # -- any thread ------------------------------------------------------------
     @property
     def versions(self) -> dict[int, int]:
         """Provider id -> version that a host is known at, with pending news."""
-        with self._queueing:
-            return dict(self._known)
+        with self._news_lock:
+            return dict(self._known_versions)
 
     @property
     def age_seconds(self) -> float:
@@ -150,7 +222,7 @@ class HostCache:
     @property
     def database_now(self) -> float:
         """The database's clock as far as it is known here."""
-        return self.clock.monotonic() + self._offset
+        return self.clock.monotonic() + self._clock_offset
 
     def row_of(self, name: str) -> HostRow | None:
         """Return the row of a host, None where it is not known (any more)."""
@@ -164,15 +236,15 @@ class HostCache:
         )
         return host_row if host_row is not None and host_row.name == name else None
 
-    def look_for_silence(self, down_seconds: float) -> Window | None:
-        """Return when hosts that fell silent together last reported; see ``core.table.silence``."""
+    def update_silence(self, down_seconds: float) -> ReportWindow | None:
+        """Return when hosts that fell silent together last reported; see :class:`SilenceState`."""
         table = self.working
-        return self._silence.look(table.reported_at, table.enabled, table.now, down_seconds)
+        return self._silence.update(table.reported_at, table.enabled, table.now, down_seconds)
 
     def has_classes(self, names: Iterable[str]) -> bool:
-        """Return whether all are known here; else ``declared_classes`` reads the database."""
+        """Return whether all classes are known here; if not, ``declared_classes`` reads them."""
         for name in names:
-            if name not in resource_classes.STANDARD and name not in self.classes:
+            if name not in resource_classes.STANDARD_CLASSES and name not in self.classes:
                 return False
         return True
 
@@ -187,7 +259,7 @@ class HostCache:
             return self.classes
         # A read under way may have begun before the class was declared.
         enough = self._reads + 2
-        with self._reading:
+        with self._classes_lock:
             if self._reads < enough:
                 self.classes = self.vocabulary.declared_classes()
                 self._reads += 1
@@ -198,25 +270,25 @@ class HostCache:
         hosts = list(hosts)
         if not hosts:
             return
-        with self._queueing:
-            if len(self._news) >= NEWS_MAX:
+        with self._news_lock:
+            if len(self._news) >= PENDING_NEWS_MAX:
                 # The owner has not folded for long: start again from everything.
                 self._news.clear()
                 self._incarnation = None
             self._news.append(hosts)
-            self._see(hosts)
+            self._queue_host(hosts)
 
-    def _see(self, hosts: Iterable[HostChange]) -> None:
+    def _queue_host(self, hosts: Iterable[HostChange]) -> None:
         for change in hosts:
             if change.row is None:
-                self._known.pop(change.provider_id, None)
-                if self._gone is not None:
-                    self._gone.add(change.provider_id)
-            elif change.row.version > self._known.get(change.provider_id, -1):
-                self._known[change.provider_id] = change.row.version
-                self._see_key(change.row)
+                self._known_versions.pop(change.provider_id, None)
+                if self._removed_during_compare is not None:
+                    self._removed_during_compare.add(change.provider_id)
+            elif change.row.version > self._known_versions.get(change.provider_id, -1):
+                self._known_versions[change.provider_id] = change.row.version
+                self._note_key(change.row)
 
-    def _see_key(self, row: HostRow) -> None:
+    def _note_key(self, row: HostRow) -> None:
         if row.key is not None:
             self.keys[row.name] = row.key
         else:
@@ -227,17 +299,17 @@ class HostCache:
 
         :raises DatabaseUnavailable:
         """
-        with self._whole_lock:
+        with self._compare_lock:
             started = self.clock.monotonic()
             if self._incarnation is not None and not self.is_suspect:
-                if self._is_far or self._is_due(started):
+                if self._is_feed_lost or self._is_due(started):
                     self._compare(started)
                 else:
                     self.fetch_news()
-            if self._incarnation is None or self._is_other:
+            if self._incarnation is None or self._is_other_incarnation:
                 self._fetch_everything(started)
             elif self._went_back:
-                self._start_again(started)
+                self._reload(started)
 
     def fetch_news(self) -> None:
         """Read the feed; full reads, which take long, are left to other threads.
@@ -251,73 +323,79 @@ class HostCache:
     @property
     def is_suspect(self) -> bool:
         """True where the table is of another database than the current one, or of a later state."""
-        return self._is_other or bool(self._went_back)
+        return self._is_other_incarnation or bool(self._went_back)
 
     def _poll(self) -> Feed:
         started = self.clock.monotonic()
-        feed = self.feed.poll(self._position, self._known, self._gaps)
+        feed = self.feed.poll(self._position, self._known_versions, self._gaps)
         if feed.went_back:
-            self.suspect('the feed ends before what was read of it, or a host has an older version')
+            self.note_went_back(
+                'the feed ends before what was read of it, or a host has an older version'
+            )
         elif feed.incarnation != self._incarnation:
-            self._is_other = True
+            self._is_other_incarnation = True
         else:
             if feed.is_lost:
                 self._doubt_until = started + DOUBT_SECONDS
-                self._is_far = not feed.gaps
-            if not self._is_far:
-                self._position, self._gaps = feed.position, feed.gaps
-                self._note(started, feed.now)
-            self._queue(feed)
+                self._is_feed_lost = not feed.gaps
+            if not self._is_feed_lost:
+                self._position = feed.position
+                self._gaps = feed.gaps
+                self._note_read(started, feed.now)
+            self._queue_feed(feed)
         return feed
 
-    def _queue(self, feed: Feed) -> None:
+    def _queue_feed(self, feed: Feed) -> None:
         has_news = feed.hosts or feed.groups or feed.whole or feed.providers
         if has_news or (feed.aggregates, feed.metrics) != (None, None):
-            with self._queueing:
+            with self._news_lock:
                 self._news.append(feed)
-                self._see(feed.hosts)
+                self._queue_host(feed.hosts)
 
     def _is_due(self, now: float) -> bool:
-        """Return whether it is time to compare everything."""
+        """Return whether it is time to compare the table with the whole database."""
         since = now - self._loaded_at
-        if self.feed.connections_lost != self._lost and since >= BACK_EACH:
+        if self.feed.connections_lost != self._connections_lost and since >= WENT_BACK_READ_SECONDS:
             return True  # a standby may have taken over, without our last commits
         return since >= (
-            min(DOUBT_EACH, self.reload_seconds) if now < self._doubt_until else self.reload_seconds
+            min(DOUBT_COMPARE_SECONDS, self.reload_seconds)
+            if now < self._doubt_until
+            else self.reload_seconds
         )
 
     def _compare(self, started: float) -> None:
-        """Compare everything, and count what the feed should have brought by then."""
-        with self._queueing:
-            known_versions, self._gone = dict(self._known), set()
+        """Compare the table with the whole database; count changes that the feed has missed."""
+        with self._news_lock:
+            known_versions, self._removed_during_compare = dict(self._known_versions), set()
             pools = self.working.known_pools()
         position, connections_lost = self._position, self.feed.connections_lost
         try:
             comparison = self.feed.compare(known_versions)
             with self._poll_lock:
                 if comparison.went_back or comparison.position < position:
-                    self.suspect('all hosts were compared, and one has an older version')
+                    self.note_went_back('all hosts were compared, and one has an older version')
                 elif comparison.incarnation != self._incarnation:
-                    self._is_other = True  # also where the table was dropped meanwhile
+                    self._is_other_incarnation = True  # also where the table was dropped meanwhile
                 else:
-                    self._take_compared(started, comparison, pools)
-            self._lost = connections_lost
+                    self._finish_compare(started, comparison, pools)
+            self._connections_lost = connections_lost
         finally:
-            with self._queueing:
-                self._gone = None
+            with self._news_lock:
+                self._removed_during_compare = None
 
-    def _take_compared(self, started: float, whole: Feed, pools: set[int]) -> None:
-        was_far, self._is_far = self._is_far, False
+    def _finish_compare(self, started: float, whole: Feed, pools: set[int]) -> None:
+        was_far, self._is_feed_lost = self._is_feed_lost, False
         self._loaded_at = self._compared_at = started
         if was_far:
-            self._position, self._gaps = whole.position, whole.gaps
-            self._note(started, whole.now)
+            self._position = whole.position
+            self._gaps = whole.gaps
+            self._note_read(started, whole.now)
         else:
             pools.difference_update(self._poll().providers)
         if self.is_suspect:
             return
-        with self._queueing:
-            deleted_ids = self._gone or set()
+        with self._news_lock:
+            deleted_ids = self._removed_during_compare or set()
             hosts = [
                 change
                 for change in whole.hosts
@@ -328,15 +406,15 @@ class HostCache:
             LOG.warning(
                 'Change feed missed changes that a full comparison found: hosts=%d', len(hosts)
             )
-        self._queue(msgspec.structs.replace(whole, hosts=hosts, providers=sorted(pools)))
+        self._queue_feed(msgspec.structs.replace(whole, hosts=hosts, providers=sorted(pools)))
 
     def _is_unseen(self, change: HostChange) -> bool:
-        known_version = self._known.get(change.provider_id)
+        known_version = self._known_versions.get(change.provider_id)
         if change.row is None:
             return known_version is not None
         return known_version is None or change.row.version > known_version
 
-    def suspect(self, how: str) -> None:
+    def note_went_back(self, how: str) -> None:
         """Note that the database went back: the next ``fetch`` reads everything again."""
         self._went_back = self._went_back or how
 
@@ -345,16 +423,16 @@ class HostCache:
 
         :param known: ``versions`` as they were before the read
         """
-        behind = any(
+        is_older = any(
             change.row is not None and change.row.version < known.get(change.provider_id, -1)
             for change in hosts
         )
-        if behind:
-            self.suspect('a host of a group has an older version')
-        return behind
+        if is_older:
+            self.note_went_back('a host of a group has an older version')
+        return is_older
 
-    def _start_again(self, started: float) -> None:
-        if started - self._loaded_at < BACK_EACH:
+    def _reload(self, started: float) -> None:
+        if started - self._loaded_at < WENT_BACK_READ_SECONDS:
             return
         LOG.error(
             'The database is at an older state than this process had read, and everything is read '
@@ -367,25 +445,28 @@ class HostCache:
 
     def _fetch_everything(self, started: float) -> None:
         everything = self.feed.load_everything()
-        rebuilt = Rebuilt(everything, table_log.build(everything, self._default_zone))
-        with self._poll_lock, self._queueing:
-            self._position, self._gaps = everything.position, everything.gaps
+        rebuilt = RebuiltTable(everything, table_log.table_of(everything, self._default_zone))
+        with self._poll_lock, self._news_lock:
+            self._position = everything.position
+            self._gaps = everything.gaps
             self._incarnation = everything.incarnation
             self._loaded_at = self._compared_at = started
-            self._went_back, self._is_other, self._is_far = '', False, False
+            self._went_back = ''
+            self._is_other_incarnation = False
+            self._is_feed_lost = False
             self.classes = everything.resource_classes
-            self._note(started, everything.now)
+            self._note_read(started, everything.now)
             # What was folded, or waits, before this ends with the table it was for.
-            self._known = _versions(everything)
+            self._known_versions = _versions(everything)
             rows = (change.row for change in everything.hosts)
             self.keys = {
                 row.name: row.key for row in rows if row is not None and row.key is not None
             }
             self._news.append(rebuilt)
 
-    def _note(self, started: float, now: float) -> None:
+    def _note_read(self, started: float, now: float) -> None:
         # The result shows the database as of some moment after the query began.
-        self._offset = now - self.clock.monotonic()
+        self._clock_offset = now - self.clock.monotonic()
         self._read_at = started
         missing = now - self._gaps[0].since if self._gaps else 0.0
         fresh = started - max(0.0, missing)
@@ -396,12 +477,12 @@ class HostCache:
     def fold(self, *, mid_batch: bool = False) -> HostTable:
         """Fold all news into the working table and set its clock.
 
-        :param mid_batch: picks are laid over the table that must not be lost with
-            it: another table, and what comes after it, waits for the next batch
+        :param mid_batch: a batch has picks on the table that must not be lost: a rebuilt table, and
+            the changes after it, wait for the next batch
         """
-        while (news := self._next(mid_batch)) is not None:
-            if isinstance(news, Rebuilt):
-                self._replace(news)
+        while (news := self._next_news(mid_batch)) is not None:
+            if isinstance(news, RebuiltTable):
+                self._replace_table(news)
             elif isinstance(news, Feed):
                 self._fold_feed(news)
             else:
@@ -412,12 +493,12 @@ class HostCache:
                 self.working.unreported_claims(),
             )
             self.log.add(table_log.Checkpoint(everything, fresh))
-        self.do(table_log.ClockEntry(self.database_now))
+        self.apply_and_record(table_log.ClockEntry(self.database_now))
         return self.working
 
-    def _next(self, mid_batch: bool) -> Feed | list[HostChange] | Rebuilt | None:
-        with self._queueing:
-            if not self._news or (mid_batch and isinstance(self._news[0], Rebuilt)):
+    def _next_news(self, mid_batch: bool) -> Feed | list[HostChange] | RebuiltTable | None:
+        with self._news_lock:
+            if not self._news or (mid_batch and isinstance(self._news[0], RebuiltTable)):
                 return None
             return self._news.popleft()
 
@@ -432,22 +513,17 @@ class HostCache:
 
     def pool(self, provider_id: int) -> SharedPool | None:
         """Return a pool that hosts share, None where it is not known.  Any thread."""
-        return self.working.pools.of_id.get(provider_id)
+        return self.working.pools.by_id.get(provider_id)
 
-    def do(self, change: table_log.Change | table_log.Committed) -> None:
+    def apply_and_record(self, change: table_log.Change | table_log.CommittedHosts) -> None:
         """Change the working table, and note it for replay."""
-        self.note(change)
+        self.record_event(change)
         change.apply(self.working)
 
-    def note(self, event: table_log.Event | table_log.Committed) -> None:
-        """Note a change of the working table for replay."""
+    def record_event(self, event: table_log.Event | table_log.UnwrittenChange) -> None:
+        """Note a change of the working table for replay; of picks, the claims made of them."""
         if self.log is not None:
             self.log.add(event)
-
-    def note_picks(self, claims: ClaimColumns) -> None:
-        """Note that picks were laid over the working table."""
-        if self.log is not None:
-            self.log.add(table_log.picked(claims))
 
     @property
     def position(self) -> int:
@@ -459,7 +535,7 @@ class HostCache:
         rows: Iterable[HostRow],
         written: Container[int],
         claims: Collection[str] | None = None,
-        stepped: Mapping[int, int] = NONE_STEPPED,
+        stepped: Mapping[int, int] = NO_STEPPED_VERSIONS,
         pools: Sequence[PoolUsage] = (),
     ) -> None:
         """Apply hosts as a commit of this process left them; refused picks are undone before.
@@ -472,18 +548,18 @@ class HostCache:
         :param written: providers that it wrote; not those that claims have left by it, as
             only the feed reports which claims have ended there
         :param claims: ids of the committed claims; None: all picks on these hosts
-        :param stepped: hosts that it wrote -> version, for which it returns no more than that
+        :param stepped: hosts that it wrote -> version, where the commit returned only the version
         :param pools: written or read: picks of these claims laid over them are included by now
         """
         table, whole_rows = self.working, []
         pairs: list[tuple[HostRow, HostRow]] = []
         pending_ids: list[str] = []
-        for row in [*rows, *table.stepped(stepped, claims)]:
+        for row in [*rows, *table.rows_at_versions(stepped, claims)]:
             row_index = table.row_of_id(row.id)
             known_row = None if row_index is None else table.hosts[row_index]
             version = -1 if known_row is None else known_row.version
             if row.version < version:
-                self.suspect('a commit met a host with an older version')
+                self.note_went_back('a commit met a host with an older version')
             if row.version == version + 1:
                 if row.id in written:
                     whole_rows.append(row)
@@ -491,18 +567,20 @@ class HostCache:
                     row = msgspec.structs.replace(row, version=version)
             if known_row is not None:
                 pairs.append((known_row, row))
-                pending_ids += table.pending_of(row.id)
-        with self._queueing:
+                pending_ids += table.pending_claims_of(row.id)
+        with self._news_lock:
             # A table that waits was read before: the feed after it must bring these again.
-            if whole_rows and not any(isinstance(news, Rebuilt) for news in self._news):
+            if whole_rows and not any(isinstance(news, RebuiltTable) for news in self._news):
                 for row in whole_rows:
-                    self._known[row.id] = max(row.version, self._known.get(row.id, -1))
+                    self._known_versions[row.id] = max(
+                        row.version, self._known_versions.get(row.id, -1)
+                    )
         # Of pools that serve other hosts as well, only claims known to be in them.
         shared = claims or () if pools else ()
         if claims is not None and all(claim_id in claims for claim_id in pending_ids):
             claims = None  # the same, and shorter
         if pairs or pools:
-            self.do(table_log.Committed(pairs, claims, pools, shared))
+            self.apply_and_record(table_log.CommittedHosts(pairs, claims, pools, shared))
 
     def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
         """Take over the generations of groups as a commit or a read left them.
@@ -510,10 +588,10 @@ class HostCache:
         :param whole: ``generations`` covers all existing groups
         """
         if generations or whole:
-            self.do(table_log.GroupsEntry(generations, whole))
+            self.apply_and_record(table_log.GroupsEntry(generations, whole))
 
     def set_rules(self, uuids: Iterable[str], rules: Mapping[str, GroupRule]) -> None:
-        """Take over the rules of these groups; a group without one was deleted."""
+        """Take over the rules of these groups; a group without a rule was deleted."""
         for uuid in uuids:
             if uuid in rules:
                 self.rules[uuid] = rules[uuid]
@@ -521,7 +599,7 @@ class HostCache:
                 self.rules.pop(uuid, None)
 
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
-        self.do(table_log.HostsEntry(hosts))
+        self.apply_and_record(table_log.HostsEntry(hosts))
         if self._changed is not None:
             self._changed |= {
                 change.provider_id: change.row.name if change.row else None for change in hosts
@@ -529,35 +607,35 @@ class HostCache:
 
     def _fold_feed(self, feed: Feed) -> None:
         if feed.aggregates is not None:
-            self.do(table_log.AggregatesEntry(feed.aggregates))
-            self._warn(feed.aggregates)
+            self.apply_and_record(table_log.AggregatesEntry(feed.aggregates))
+            self._warn_of_multipliers(feed.aggregates)
         if feed.metrics is not None:
-            self.do(table_log.MetricsEntry(feed.metrics))
+            self.apply_and_record(table_log.MetricsEntry(feed.metrics))
         if feed.hosts:
             self._fold_hosts(feed.hosts)
         if feed.providers or feed.whole:
             entry = table_log.PoolsEntry.of(self.working, feed)
             if entry.pools or entry.gone:
-                self.do(entry)
-            alone = table_log.AloneEntry.of(self.working, feed)
-            if alone.changes:
-                self.do(alone)
+                self.apply_and_record(entry)
+            standalone = table_log.StandaloneEntry.of(self.working, feed)
+            if standalone.changes:
+                self.apply_and_record(standalone)
         if feed.whole:
             self.rules = dict(feed.rules)
         else:
             self.set_rules(feed.groups, feed.rules)
         self.set_groups(feed.groups, feed.whole)
 
-    def _replace(self, rebuilt: Rebuilt) -> None:
+    def _replace_table(self, rebuilt: RebuiltTable) -> None:
         """Start (again) from everything.
 
         What a commit of this process did since the read is missing for a moment; the
         next read of the feed brings it, and until then the commit re-checks.
         """
-        self.note(table_log.Checkpoint(rebuilt.everything))
+        self.record_event(table_log.Checkpoint(rebuilt.everything))
         old_table, self.working = self.working, rebuilt.table
         self.rules = dict(rebuilt.everything.rules)
-        self._warn(rebuilt.everything.aggregates)
+        self._warn_of_multipliers(rebuilt.everything.aggregates)
         if self._changed is not None:
             self._changed |= dict.fromkeys(
                 old_table.row_by_id.keys() - self.working.row_by_id.keys()
@@ -569,21 +647,101 @@ class HostCache:
             }
         self.is_loaded = True
 
-    def _warn(self, found: Iterable[Aggregate]) -> None:
+    def _warn_of_multipliers(self, defined: Iterable[Aggregate]) -> None:
         """Warn once of each multiplier that an aggregate sets without effect."""
-        problems = aggregates.problems(found)
+        problems = aggregates.metadata_problems(defined)
         for problem in problems:
-            if problem not in self._warned:
+            if problem not in self._warned_multipliers:
                 LOG.warning('Aggregate sets a multiplier without effect: problem=%s', problem)
-        self._warned = frozenset(problems)
+        self._warned_multipliers = frozenset(problems)
 
     def forget(self) -> None:
         """Drop the working table; the next fetch reads everything."""
         self.working = HostTable(default_zone=self._default_zone)
         self.rules = {}
-        with self._queueing:
-            self._known, self.keys = {}, {}
+        with self._news_lock:
+            self._known_versions = {}
+            self.keys = {}
             self._news.clear()
         self.is_loaded = False
         self._incarnation = None
-        self._went_back, self._is_other = '', False
+        self._went_back = ''
+        self._is_other_incarnation = False
+
+
+class HostFollower(HostCache):
+    """A cache whose table is owned by the holder of its lock."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._table_lock = threading.Lock()  # its holder owns the working table
+        self._refresh_lock = threading.Lock()  # one refresh at a time; taken before the other
+        self._snapshot: HostTable | None = None  # None: the working table is newer
+        self._read_required_after = float('-inf')  # an earlier read is not fresh enough
+
+    def table(self, max_age: float = 1.0) -> HostTable:
+        """Return a read-only table no older than ``max_age`` seconds where the database answers.
+
+        Where the database is away the last table is returned; its ``now`` and the cache's
+        ``age_seconds`` show its age.
+
+        :raises DatabaseUnavailable: nothing was ever read
+        """
+        self.refresh(max_age)
+        with self._table_lock:
+            self._fold()
+            if self._snapshot is None:
+                self._snapshot = self.working.snapshot()
+            self._snapshot.now = self.database_now
+            return self._snapshot
+
+    @contextlib.contextmanager
+    def borrowed(self, max_age: float) -> Iterator[HostTable]:
+        """Yield the table itself, as fresh as that of :meth:`table`, for the block.
+
+        Whatever the block takes from it must be given back there: a copy costs more than a plan,
+        and grows with the number of hosts.
+
+        :raises DatabaseUnavailable: nothing was ever read
+        """
+        self.refresh(max_age)
+        with self._table_lock:
+            self._fold()
+            yield self.working
+
+    def refresh(self, max_age: float) -> None:
+        """Read the feed where the last read is too old; concurrent callers share one read.
+
+        :raises DatabaseUnavailable: nothing was ever read
+        """
+        oldest = self.clock.monotonic() - max_age
+        if self._is_newer(oldest):
+            return
+        with self._refresh_lock:
+            if self._is_newer(oldest):
+                return
+            try:
+                self.fetch()
+            except exceptions.DatabaseUnavailable:
+                if self._incarnation is None:
+                    raise
+
+    def reload_soon(self) -> None:
+        """Read the feed before the next answer, even if the table is fresh."""
+        self._read_required_after = self.clock.monotonic()
+
+    def take_changed(self) -> dict[int, str | None]:
+        """Return hosts whose rows changed since the last call: id -> name, None of one deleted."""
+        with self._table_lock:
+            changed, self._changed = self._changed, {}
+        return changed or {}
+
+    # -- inside ------------------------------------------------------------------------
+    def _is_newer(self, oldest: float) -> bool:
+        """Return whether the feed was read after a moment, and after it had to be read again."""
+        return self._read_at >= oldest and self._read_at > self._read_required_after
+
+    def _fold(self) -> None:
+        if self._news:
+            self._snapshot = None
+        self.fold()

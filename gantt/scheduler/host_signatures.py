@@ -21,28 +21,33 @@ import cachetools
 import msgspec
 
 from gantt import ed25519, exceptions
-from gantt.core.claims.host_facts import IntroducedFacts, UpdateHostFacts
+from gantt.core.claims.host_facts import UpdateHostFacts, VerifiedFactsUpdate
 from gantt.core.messages import quoting
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
-from gantt.core.nova.source import GuestList
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import HostKey, Introduced, Mode, Proof, Rules
+from gantt.core.resources.host_keys import (
+    HostKey,
+    Proof,
+    SigningMode,
+    SigningModes,
+    VerifiedRegistration,
+)
 
 LOG = logging.getLogger(__name__)
 
 #: Seconds between two lines of the log about forged messages; those between are counted.
-LOG_EACH = 10.0
+LOG_INTERVAL_SECONDS = 10.0
 #: Seconds after the last forged message that an alarm is shown to operators.
-SHOWN_SECONDS = 3600.0
+ALARM_SHOWN_SECONDS = 3600.0
 #: Hosts that one line names.
-NAMED_MOST = 5
+NAMED_HOSTS_MAX = 5
 #: Seconds between two reads of one host's key, and reads of all hosts' keys a second.
-LOOKUP_EACH, LOOKUPS_A_SECOND = 1.0, 20
+LOOKUP_INTERVAL_SECONDS, LOOKUPS_A_SECOND = 1.0, 20
 #: Hosts whose last read is remembered.
-REQUESTED_MOST = 10_000
+REMEMBERED_LOOKUPS_MAX = 10_000
 
 
-class Alarm:
+class ForgeryAlarm:
     """A counter of forged messages, which logs them in a bounded number of lines."""
 
     def __init__(self, count: Callable[..., None], monotonic: Callable[[], float]) -> None:
@@ -50,7 +55,7 @@ class Alarm:
         self._monotonic = monotonic
         self._hosts: collections.Counter[str] = collections.Counter()
         self._logged_at = self._last_at = float('-inf')
-        self._last = ''
+        self._last_sentence = ''
         self._recent: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
         self.total = 0
@@ -62,13 +67,14 @@ class Alarm:
         with self._lock:
             self.total += 1
             now = self._monotonic()
-            if now - self._last_at >= SHOWN_SECONDS:
+            if now - self._last_at >= ALARM_SHOWN_SECONDS:
                 self._recent.clear()
-            self._last_at, self._last = now, method
+            self._last_at = now
+            self._last_sentence = method
             for counted in (self._hosts, self._recent):
-                if len(counted) < REQUESTED_MOST or host in counted:
+                if len(counted) < REMEMBERED_LOOKUPS_MAX or host in counted:
                     counted[host] += 1
-            if now - self._logged_at < LOG_EACH:
+            if now - self._logged_at < LOG_INTERVAL_SECONDS:
                 return
             hosts, self._hosts, self._logged_at = self._hosts, collections.Counter(), now
         LOG.error(
@@ -77,28 +83,28 @@ class Alarm:
             hosts.total(),
             _names(hosts),
             method,
-            quoting.plain(str(error), 500),
+            quoting.plain_text(str(error), 500),
         )
 
     def sentence(self) -> str:
-        """Return a sentence about recent ones, for operators; '' where an hour passed without."""
+        """Return a sentence on recent forged messages, for operators; '' after an hour without."""
         with self._lock:
             age = self._monotonic() - self._last_at
-            if age >= SHOWN_SECONDS:
+            if age >= ALARM_SHOWN_SECONDS:
                 return ''
             return (
                 'messages in the name of hosts that were not signed with their keys, and changed '
                 f'nothing: {self._recent.total()} ({_names(self._recent)}); the last one, '
-                f'{self._last}, {age / 60:.0f} min ago'
+                f'{self._last_sentence}, {age / 60:.0f} min ago'
             )
 
 
 def _names(hosts: collections.Counter[str]) -> str:
-    host_names = ', '.join(quoting.short(host) for host, _ in hosts.most_common(NAMED_MOST))
-    return f'{host_names}, ...' if len(hosts) > NAMED_MOST else host_names
+    host_names = ', '.join(quoting.quoted(host) for host, _ in hosts.most_common(NAMED_HOSTS_MAX))
+    return f'{host_names}, ...' if len(hosts) > NAMED_HOSTS_MAX else host_names
 
 
-class _Signed(NamedTuple):
+class _SignedMessage(NamedTuple):
     """A message with its signature, and the fields that it covers."""
 
     method: str
@@ -111,7 +117,7 @@ class _Signed(NamedTuple):
     @classmethod
     def of(
         cls, method: str, message: HostReport | ClaimUpdate, body: Mapping[str, Any]
-    ) -> '_Signed':
+    ) -> '_SignedMessage':
         return cls(method, message.name, message.epoch, message.sequence, message.signature, body)
 
 
@@ -126,19 +132,20 @@ class HostSignatures:
 
     key: Callable[[str], HostKey | None]
     look_up: Callable[[str], HostKey | None]
-    rules: Callable[[], Rules]
+    rules: Callable[[], SigningModes]
     count: dataclasses.InitVar[Callable[..., None]]
     monotonic: Callable[[], float]
 
     def __post_init__(self, count: Callable[..., None]) -> None:
-        self._looked_up: cachetools.TTLCache[str, None] = cachetools.TTLCache(
-            REQUESTED_MOST, LOOKUP_EACH, self.monotonic
+        self._lookups: cachetools.TTLCache[str, None] = cachetools.TTLCache(
+            REMEMBERED_LOOKUPS_MAX, LOOKUP_INTERVAL_SECONDS, self.monotonic
         )
-        self._second, self._in_second = 0.0, 0
+        self._lookup_second = 0.0
+        self._lookups_in_second = 0
         self._lock = threading.Lock()
-        self.alarm = Alarm(count, self.monotonic)
+        self.alarm = ForgeryAlarm(count, self.monotonic)
 
-    def mode(self, host: str) -> Mode:
+    def mode(self, host: str) -> SigningMode:
         """Return the mode that selects which messages of a host are accepted."""
         return self.rules().of(host)
 
@@ -150,15 +157,17 @@ class HostSignatures:
         Never waits.
 
         :param message: the message
-        :param body: the same as it was sent
+        :param body: the message as it was sent
         """
-        return self._problem(_Signed.of(method, message, body), self.key(message.name)) is None
+        return (
+            self._problem(_SignedMessage.of(method, message, body), self.key(message.name)) is None
+        )
 
     def is_free(self, host: str) -> bool:
         """Return whether messages of a host are accepted unsigned, by what is known here."""
         mode, key = self.mode(host), self.key(host)
-        return mode is Mode.OFF or (
-            mode is Mode.KNOWN and (key is None or not (key.public or key.is_revoked))
+        return mode is SigningMode.OFF or (
+            mode is SigningMode.KNOWN and (key is None or not (key.public or key.is_revoked))
         )
 
     def check(
@@ -168,16 +177,20 @@ class HostSignatures:
 
         :raises NotProven: it is not; the alarm was raised
         """
-        self._check(_Signed.of(method, message, body))
+        self._check(_SignedMessage.of(method, message, body))
 
-    def check_list(self, message: GuestList, body: Mapping[str, Any]) -> None:
-        """Check that a list of guests is of the host's reporter.  May wait for the database.
+    def check_unnumbered(
+        self, method: str, host: str, signature: str | None, body: Mapping[str, Any]
+    ) -> None:
+        """Check that a message without epoch and sequence is of the host's reporter.
+
+        May wait for the database.
 
         :raises NotProven: it is not; the alarm was raised
         """
-        self._check(_Signed('sync_guests', message.host, 0, 0, message.signature, body))
+        self._check(_SignedMessage(method, host, 0, 0, signature, body))
 
-    def _check(self, signed: '_Signed') -> None:
+    def _check(self, signed: '_SignedMessage') -> None:
         known_key = self.key(signed.host)
         problem = self._problem(signed, known_key)
         if problem is not None and self._may_look_up(signed.host):
@@ -193,46 +206,53 @@ class HostSignatures:
         :raises NotProven: it has to; the alarm was raised
         """
         if not self.is_free(host):
-            raise self._refused(method, host_keys.unsigned(host, self.key(host)))
+            raise self._refused(method, host_keys.unsigned_error(host, self.key(host)))
 
-    def introduce(self, message: RegisterHost, body: Mapping[str, Any]) -> RegisterHost:
-        """Return a registration with what it proves.  Never waits.
+    def with_verified_registration(
+        self, message: RegisterHost, body: Mapping[str, Any]
+    ) -> RegisterHost:
+        """Return a registration with its verified proof.  Never waits.
 
         :raises NotProven: its proof is wrong; the alarm was raised
         """
         mode = self.mode(message.name)
-        if mode is Mode.OFF:
+        if mode is SigningMode.OFF:
             return message
         proven = self._proven('register_host', message.name, message.proof, body)
-        return Introduced(**msgspec.structs.asdict(message), mode=mode, proven=proven)
+        return VerifiedRegistration(**msgspec.structs.asdict(message), mode=mode, proven=proven)
 
-    def introduce_agent(self, message: UpdateHostFacts, body: Mapping[str, Any]) -> UpdateHostFacts:
-        """Return facts of an agent next to nova-compute, with what it proves.  Never waits.
+    def with_verified_facts(
+        self, message: UpdateHostFacts, body: Mapping[str, Any]
+    ) -> UpdateHostFacts:
+        """Return facts of an agent next to nova-compute, with their verified proof.  Never waits.
 
         :raises NotProven: its proof is wrong; the alarm was raised
         """
         mode = self.mode(message.host)
-        if mode is Mode.OFF:
+        if mode is SigningMode.OFF:
             return message
         if message.proof is None:
             self.check_unsigned('update_host_facts', message.host)
         proven = self._proven('update_host_facts', message.host, message.proof, body)
         if proven is not None and proven.number != message.sequence:
             raise self._refused('update_host_facts', _no_proof(message.host))
-        return IntroducedFacts(**msgspec.structs.asdict(message), mode=mode, proven=proven)
+        return VerifiedFactsUpdate(**msgspec.structs.asdict(message), mode=mode, proven=proven)
 
     def _proven(
         self, method: str, host: str, proof: str | None, body: Mapping[str, Any]
     ) -> Proof | None:
-        """Return None without a proof.  :raises NotProven: it is wrong; the alarm was raised"""
+        """Return the verified proof; None: there is none.
+
+        :raises NotProven: the proof is wrong; the alarm was raised
+        """
         if proof is None:
             return None
-        parts = host_keys.parse(proof)
+        parts = host_keys.parse_proof(proof)
         try:
             signed = host_keys.signed_bytes(method, host, 0, parts.number if parts else 0, body)
         except ValueError:
             parts = None
-        proven = ed25519.proven(parts, signed) if parts is not None else None
+        proven = ed25519.verify_proof(parts, signed) if parts is not None else None
         if proven is None:
             raise self._refused(method, _no_proof(host))
         return proven
@@ -241,16 +261,22 @@ class HostSignatures:
         self.alarm.raise_(method, problem)
         return problem
 
-    def _problem(self, message: '_Signed', key: HostKey | None) -> exceptions.NotProven | None:
+    def _problem(
+        self, message: '_SignedMessage', key: HostKey | None
+    ) -> exceptions.NotProven | None:
         mode = self.mode(message.host)
-        if mode is Mode.OFF:
+        if mode is SigningMode.OFF:
             return None
         if key is not None and key.is_revoked:
-            return host_keys.was_revoked(message.host)
+            return host_keys.revoked_key_error(message.host)
         if key is None or not key.public:
-            return host_keys.unsigned(message.host, key) if mode is Mode.REQUIRED else None
+            return (
+                host_keys.unsigned_error(message.host, key)
+                if mode is SigningMode.REQUIRED
+                else None
+            )
         if message.signature is None:
-            return host_keys.unsigned(message.host, key)
+            return host_keys.unsigned_error(message.host, key)
         try:
             signed = host_keys.signed_bytes(
                 message.method, message.host, message.epoch, message.sequence, message.body
@@ -268,12 +294,13 @@ class HostSignatures:
     def _may_look_up(self, host: str) -> bool:
         now = self.monotonic()
         with self._lock:
-            if now - self._second >= 1.0:
-                self._second, self._in_second = now, 0
-            if self._in_second >= LOOKUPS_A_SECOND or host in self._looked_up:
+            if now - self._lookup_second >= 1.0:
+                self._lookup_second = now
+                self._lookups_in_second = 0
+            if self._lookups_in_second >= LOOKUPS_A_SECOND or host in self._lookups:
                 return False
-            self._in_second += 1
-            self._looked_up[host] = None
+            self._lookups_in_second += 1
+            self._lookups[host] = None
         return True
 
 

@@ -15,17 +15,17 @@ from typing import Protocol
 
 from gantt import exceptions
 from gantt.core.claims.commit import DecisionRecord
-from gantt.scheduler.ports import Records
+from gantt.scheduler.ports.records import Records
 
 LOG = logging.getLogger(__name__)
-BATCH = 200
+BATCH_DECISIONS_MAX = 200
 #: Bytes of a batch: below what MariaDB takes in one packet (16 MiB by default).
 BATCH_BYTES_MAX = 4 << 20
 #: Bytes of all waiting decisions.
-BYTES_MAX = 64 << 20
+WAITING_BYTES_MAX = 64 << 20
 
 
-class Counting(Protocol):
+class MetricsSink(Protocol):
     """Methods of the metrics registry that are used here."""
 
     def count(self, name: str, value: float = 1, **labels: str) -> None: ...
@@ -40,7 +40,7 @@ class Counting(Protocol):
 class StoreRecorder:
     """A recorder of refused and dry decisions in the store, and of counts in a metrics registry."""
 
-    def __init__(self, records: Records, metrics: Counting, limit: int) -> None:
+    def __init__(self, records: Records, metrics: MetricsSink, limit: int) -> None:
         self._records = records
         # By project, each with the number of its arrival.
         self._queues: dict[str | None, collections.deque[tuple[int, DecisionRecord]]] = {}
@@ -65,8 +65,8 @@ class StoreRecorder:
             self._sizes[record.project_id] += size
             self._count, self._bytes = self._count + 1, self._bytes + size
             dropped = 0
-            while self._count > self._limit or self._bytes > BYTES_MAX:
-                self._take(self._largest())
+            while self._count > self._limit or self._bytes > WAITING_BYTES_MAX:
+                self._pop_oldest(self._largest_project())
                 dropped += 1
         if dropped:
             self.count('gantt_decisions_dropped_total', dropped)
@@ -76,37 +76,39 @@ class StoreRecorder:
         written = 0
         for _ in range(self._limit + 1):
             with self._lock:
-                batch = self._next()
+                batch = self._next_batch()
             if not batch:
                 break
             try:
                 self._records.save_decisions(batch)
             except exceptions.Unavailable as e:
                 self.count('gantt_decisions_dropped_total', len(batch))
-                LOG.warning('Decisions cannot be stored: count=%d error=%s', len(batch), e)
+                LOG.warning(
+                    'Decisions cannot be stored and are dropped: count=%d error=%s', len(batch), e
+                )
                 break
             written += len(batch)
         return written
 
-    def _next(self) -> list[DecisionRecord]:
+    def _next_batch(self) -> list[DecisionRecord]:
         """Return the next batch: few enough bytes for one statement."""
         batch: list[DecisionRecord] = []
         size = 0
-        while self._queues and len(batch) < BATCH:
+        while self._queues and len(batch) < BATCH_DECISIONS_MAX:
             project = min(self._queues, key=lambda name: self._queues[name][0][0])
             size += _size(self._queues[project][0][1])
             if batch and size > BATCH_BYTES_MAX:
                 break
-            batch.append(self._take(project))
+            batch.append(self._pop_oldest(project))
         return batch
 
-    def _largest(self) -> str | None:
+    def _largest_project(self) -> str | None:
         """Return the project that has the most of the number or bytes above the bound."""
-        if self._bytes > BYTES_MAX:
+        if self._bytes > WAITING_BYTES_MAX:
             return max(self._queues, key=self._sizes.__getitem__)
         return max(self._queues, key=lambda project: len(self._queues[project]))
 
-    def _take(self, project: str | None) -> DecisionRecord:
+    def _pop_oldest(self, project: str | None) -> DecisionRecord:
         """Take the oldest decision of a project."""
         queue = self._queues[project]
         record = queue.popleft()[1]
@@ -119,27 +121,3 @@ class StoreRecorder:
 
 def _size(record: DecisionRecord) -> int:
     return len(record.packed) + len(record.reason)
-
-
-class MemoryRecorder:
-    """A recorder in lists, for tests and the simulator."""
-
-    def __init__(self) -> None:
-        self.records: list[DecisionRecord] = []
-        self.counts: collections.Counter[str] = collections.Counter()
-
-    def record(self, record: DecisionRecord) -> None:
-        self.records.append(record)
-
-    def count(self, name: str, value: float = 1, **labels: str) -> None:
-        self.counts[name] += int(value)
-
-    def observe(self, name: str, value: float, **labels: str) -> None:
-        self.counts[f'{name} observed'] += 1
-
-    def observe_all(self, name: str, values: Iterable[float], **labels: str) -> None:
-        for value in values:
-            self.observe(name, value, **labels)
-
-    def gauge(self, name: str, value: float, **labels: str) -> None:
-        self.counts[name] = int(value)

@@ -16,24 +16,24 @@ from concurrent.futures import Future
 from gantt import exceptions
 from gantt.core.messages.report import Registered, RegisterHost
 from gantt.scheduler.claims import ClaimUpdates
-from gantt.scheduler.ports import Recorder
+from gantt.scheduler.ports.process import Recorder
 from gantt.scheduler.work_queue import WorkQueue
 
 LOG = logging.getLogger(__name__)
 #: Registrations in one transaction, and how many may wait.
-BATCH_MAX, WAITING_MAX = 100, 20_000
-TRIES_IN_VAIN = 2
+BATCH_REGISTRATIONS_MAX, WAITING_REGISTRATIONS_MAX = 100, 20_000
+LOCKED_TRIES_MAX = 2
 
-Item = tuple[RegisterHost, 'Future[Registered]']
+QueuedRegistration = tuple[RegisterHost, 'Future[Registered]']
 
 
-class Registrations:
+class RegistrationQueue:
     """The registering thread and its queue."""
 
     def __init__(self, claims: ClaimUpdates, recorder: Recorder) -> None:
         self._claims = claims
-        self.work_queue: WorkQueue[Item] = WorkQueue(
-            'registrations', self.step, WAITING_MAX, recorder
+        self.work_queue: WorkQueue[QueuedRegistration] = WorkQueue(
+            'registrations', self.step, WAITING_REGISTRATIONS_MAX, recorder
         )
 
     def submit(self, message: RegisterHost) -> 'Future[Registered]':
@@ -62,9 +62,9 @@ class Registrations:
             raise
         return len(batch)
 
-    def _drain(self, idle_seconds: float) -> list[Item]:
+    def _drain(self, idle_seconds: float) -> list[QueuedRegistration]:
         """Return waiting registrations, each host once: a second of a host waits for the first."""
-        batch: dict[str, Item] = {}
+        batch: dict[str, QueuedRegistration] = {}
         with contextlib.suppress(queue.Empty):
             item = self.work_queue.next(idle_seconds)
             while True:
@@ -72,19 +72,19 @@ class Registrations:
                     self.work_queue.put_back(item)
                     break
                 batch[item[0].name] = item
-                if len(batch) == BATCH_MAX:
+                if len(batch) == BATCH_REGISTRATIONS_MAX:
                     break
                 item = self.work_queue.next()
         return list(batch.values())
 
-    def _one_by_one(self, batch: list[Item]) -> None:
-        """Register each alone: one that fails, or is locked, must not cost the others theirs.
+    def _one_by_one(self, batch: list[QueuedRegistration]) -> None:
+        """Register each host alone, so that a failed or locked host does not stop the others.
 
         Where the database is away, two failures are enough to know it.
         """
         failures = 0
         for item in batch:
-            if failures == TRIES_IN_VAIN:
+            if failures == LOCKED_TRIES_MAX:
                 item[1].set_exception(
                     exceptions.DatabaseUnavailable(
                         problem=f'{failures} hosts before this one could not be registered'
@@ -95,7 +95,7 @@ class Registrations:
             away = isinstance(item[1].exception(), exceptions.Unavailable)
             failures = failures + 1 if away else 0
 
-    def _register(self, batch: list[Item]) -> None:
+    def _register(self, batch: list[QueuedRegistration]) -> None:
         try:
             results = self._claims.register_hosts([message for message, _ in batch])
         except Exception as e:

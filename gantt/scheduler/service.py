@@ -5,9 +5,9 @@ No logic here.  RPC, the in-process demo and the tests all use this class.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,47 +22,104 @@ from gantt.core.messages.request import (
     ReleaseRequest,
     SelectDestinations,
 )
-from gantt.core.nova.events import NovaCast
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.records.decision import Answer, Outcome
-from gantt.core.records.members import plain
+from gantt.core.records.decision import Answer, Outcome, ZoneStep
+from gantt.core.records.members import encodable_answer
 from gantt.core.resources.host import HostRow
-from gantt.core.zones import not_queried
 from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.housekeeping import Housekeeping
-from gantt.scheduler.nova.events import NovaEvents
-from gantt.scheduler.nova.moves import NovaMoves, Then
-from gantt.scheduler.nova.source import NovaSource
-from gantt.scheduler.ports import (
-    ClaimOutcome,
-    Clock,
-    Inbox,
-    Recorder,
-    Replies,
-    ReportOutcome,
-    Stores,
-)
+from gantt.scheduler.ports.hosts import ReportOutcome
+from gantt.scheduler.ports.process import Clock, Inbox, Recorder, Replies
+from gantt.scheduler.ports.requests import ClaimOutcome
+from gantt.scheduler.ports.stores import Stores
 from gantt.scheduler.quotas import QuotaChecks
-from gantt.scheduler.register_hosts import Registrations
+from gantt.scheduler.register_hosts import RegistrationQueue
 from gantt.scheduler.request import answers
-from gantt.scheduler.request.loop import Placing
-from gantt.scheduler.request.queue import AtOnce, refusal
+from gantt.scheduler.request.loop import SchedulingThread
+from gantt.scheduler.request.planner import MakePlanningHook
+from gantt.scheduler.request.queue import ImmediateAnswer, refusal
+from gantt.scheduler.request.server_groups import ServerGroups
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.table_log import TableLog
-from gantt.scheduler.update_resource_stats import Intake
-from gantt.scheduler.waiter import Waiter
-from gantt.scheduler.zones.context import ZoneContext
-from gantt.scheduler.zones.follow import ZoneFollower
-from gantt.scheduler.zones.place_over_zones import PlaceOverZones
-from gantt.scheduler.zones.release_outbox import ReleaseOutbox
-from gantt.scheduler.zones.share_claimer import among
+from gantt.scheduler.update_resource_stats import ReportQueue
+from gantt.scheduler.work_queue import WaitingReplies
 
 #: Seconds that a part with nothing left to do needs to end.
-MOMENT_SECONDS = 0.5
+GRACE_SECONDS = 0.5
+
+
+class RequestRoute(Protocol):
+    """A way of requests that lies before the scheduling thread, or beside it.
+
+    A capability registers it, see ``Scheduler.route_over``.  Any thread may call it.
+    """
+
+    def start(self) -> None:
+        """Start its threads, once those of the scheduler run."""
+
+    def reconfigure(self) -> None:
+        """Take over settings that have changed."""
+
+    def stop(self, seconds: float) -> bool:
+        """Accept no more requests and finish those inside; return whether that was in time."""
+
+    def takes(self, request: SelectDestinations) -> bool:
+        """Return whether a request goes this way, whatever becomes of it."""
+
+    def stays(self, request: SelectDestinations) -> bool:
+        """Return whether a request for the own hosts goes this way before it is placed."""
+
+    def submit(
+        self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float
+    ) -> None:
+        """Carry out a request that it takes; the answer comes through ``replies``."""
+
+    def submit_here(
+        self,
+        request: SelectDestinations,
+        handle: Any,
+        replies: Replies,
+        spent_ms: float,
+        fingerprint: str,
+        zones: Sequence[ZoneStep],
+    ) -> None:
+        """Carry out a request that stays; the answer comes through ``replies``.
+
+        :param fingerprint: of the request as received; '': it is unchanged
+        :param zones: steps by which it reached the own hosts
+        """
+
+    def note_end(self, request_id: str) -> None:
+        """Note that a request is about to be cancelled."""
+
+    def cancel(self, request_id: str) -> None:
+        """Give back what a cancelled request has claimed there."""
+
+    def extend(self, message: ExtendClaims) -> bool:
+        """Extend the leases that a request has there; return whether there are any.
+
+        :raises GanttError: they could not be extended
+        """
+
+
+class Stoppable(Protocol):
+    """Threads that finish what they have."""
+
+    def stop(self, seconds: float) -> bool:
+        """Accept no more work and finish what is queued; return whether that was in time."""
+
+
+class SchedulerPart(Stoppable, Protocol):
+    """Threads that a capability has beside those of the scheduler, see ``Scheduler.add``."""
+
+    def start(self) -> None:
+        """Start the threads, once those of the scheduler run."""
+
+    def failing(self) -> Sequence[str]:
+        """Return the names of its work queues that fail."""
 
 
 class Scheduler:
@@ -75,8 +132,13 @@ class Scheduler:
         recorder: Recorder,
         settings: SchedulerSettings | None = None,
         clock: Clock | None = None,
-        on_answers: answers.OnAnswers | None = None,
+        on_answers: answers.AnswersCallback | None = None,
+        make_hook: MakePlanningHook = ServerGroups,
     ) -> None:
+        """Wire the threads; none is started.
+
+        :param make_hook: returns the hook of requests for members of groups
+        """
         self.settings = settings or SchedulerSettings()
         self.clock: Clock = clock or SystemClock()
         self.stores = stores
@@ -100,22 +162,23 @@ class Scheduler:
             stores.quotas,
             stores.claims,
             stores.groups,
-            stores.plans,
             self.settings,
             self.clock,
             recorder.count,
         )
-        self.placing = Placing(
+        self.placing = SchedulingThread(
             stores,
             self.cache,
             pipeline,
             recorder,
             self.settings,
             self.quotas,
-            GroupMembers,
+            make_hook,
             on_answers,
         )
-        self.intake = Intake(stores.reports, self.cache, recorder, self.clock, self.settings)
+        self.report_queue = ReportQueue(
+            stores.reports, self.cache, recorder, self.clock, self.settings
+        )
         self.signatures = HostSignatures(
             lambda name: self.cache.keys.get(name),
             stores.hosts.load_host_key,
@@ -132,28 +195,13 @@ class Scheduler:
             self.settings,
             self.signatures.alarm,
         )
-        self.registrations = Registrations(self.claims, recorder)
-        self.nova = NovaEvents(stores.nova, self.cache, recorder, self.clock, self.settings)
-        #: Places requests over the child zones; None: there are no calls to them.
-        self.over_zones: PlaceOverZones | None = None
-        self._zones: ZoneContext | None = None
-        #: Follows the changes of claims below.
-        self.follower: ZoneFollower | None = None
+        self.registrations = RegistrationQueue(self.claims, recorder)
+        #: Another way of some requests; None: all are placed by the scheduling thread.
+        self._route: RequestRoute | None = None
+        self._parts: list[SchedulerPart] = []
         self._work_queues = (
             self.registrations.work_queue,
-            self.intake.work_queue,
-            self.nova.work_queue,
-        )
-        self.nova_moves = NovaMoves(stores.requests, self.cache, self.nova)
-        self.nova_source = NovaSource(
-            stores.nova,
-            stores.reports,
-            stores.groups,
-            self.cache,
-            self.nova,
-            recorder,
-            self.settings,
-            self.signatures.alarm,
+            self.report_queue.work_queue,
         )
         self.housekeeping = Housekeeping(
             stores,
@@ -165,38 +213,13 @@ class Scheduler:
             self.quotas,
         )
 
-    def speak_with(self, zones: ZoneContext) -> None:
-        """Let requests go to the child zones; call before the start."""
-        outbox = ReleaseOutbox(
-            self.stores.zone_releases,
-            self.stores.requests,
-            self.stores.zone_claims,
-            zones.calls,
-            zones.directory.own_uuid,
-            self.recorder,
-        )
-        self._zones = zones
-        self.placing.know_zones(
-            lambda request: not_queried.zones_not_queried(zones.directory.children(), request)
-        )
-        self.follower = ZoneFollower(
-            self.stores.zone_claims,
-            zones.calls,
-            zones.directory,
-            outbox,
-            self.recorder,
-            self.clock,
-        )
-        self.over_zones = PlaceOverZones(
-            self.stores,
-            zones,
-            self.placing.admission,
-            self.stored_answers,
-            self.recorder,
-            self.settings,
-            self.follower,
-            self.quotas,
-        )
+    def add(self, part: SchedulerPart) -> None:
+        """Let a part start and stop with the scheduler; call before the start."""
+        self._parts.append(part)
+
+    def route_over(self, route: RequestRoute) -> None:
+        """Let some requests go another way; call before the start."""
+        self._route = route
 
     # -- life ------------------------------------------------------------------
     def start(self) -> None:
@@ -206,14 +229,13 @@ class Scheduler:
         """
         self.cache.fetch()
         self.placing.start()
-        self.intake.work_queue.start()
+        self.report_queue.work_queue.start()
         self.registrations.work_queue.start()
-        self.nova.work_queue.start()
-        self.nova_moves.start()
+        for part in self._parts:
+            part.start()
         self.housekeeping.start()
-        if self._zones is not None and self.follower is not None:
-            self._zones.directory.refresh()
-            self.follower.start()
+        if self._route is not None:
+            self._route.start()
 
     def reconfigure(self, settings: SchedulerSettings, pipeline: Pipeline) -> list[str]:
         """Continue with other settings, filters and weighers from the next batch on.
@@ -226,25 +248,23 @@ class Scheduler:
         admission.retry_after_ms = self.settings.retry_after_ms
         admission.use_weights(self.settings.project_weights)
         self.cache.reload_seconds = self.settings.reload_seconds
-        if self.over_zones is not None:
-            self.over_zones.reconfigure()
-        self.placing.use(pipeline)
+        if self._route is not None:
+            self._route.reconfigure()
+        self.placing.use_pipeline(pipeline)
         return changed
 
     def stop(self, seconds: float = 30.0) -> bool:
-        """Take nothing new and finish what is inside; return whether that was done in time.
+        """Accept no more requests and finish those inside; return whether that was in time.
 
         :param seconds: for all of it; a part that comes late still gets a moment
         """
         end = self.clock.monotonic() + seconds
         done = True
-        if self.over_zones is not None and self.follower is not None:
-            self.follower.stop(MOMENT_SECONDS)
-            done &= self.over_zones.stop(seconds / 2)
-            if self._zones is not None:
-                self._zones.close()
-        for part in (self.nova_moves, self.placing, *self._work_queues):
-            done &= part.stop(max(MOMENT_SECONDS, end - self.clock.monotonic()))
+        if self._route is not None:
+            done &= self._route.stop(seconds / 2)
+        threads: list[Stoppable] = [*self._parts, self.placing, *self._work_queues]
+        for part in threads:
+            done &= part.stop(max(GRACE_SECONDS, end - self.clock.monotonic()))
         self.placing.admission.inbox.close()
         self.housekeeping.stop(5.0)
         return done
@@ -264,63 +284,65 @@ class Scheduler:
         Blocks only to read the database, for a class that ``has_classes`` does not know.
 
         :param spent_ms: part of the budget that was spent before it got here
-        :param stays: it is for hosts of this zone alone, as its caller knows of no other
+        :param stays: no route takes it: its caller knows of no other hosts than those of this zone
         :raises InvalidMessage, UnknownResourceClass: where types do not show it
         """
-        over_zones = self.over_zones
-        goes_down = over_zones is not None and not stays and over_zones.takes(request)
-        fingerprint, zones = '', []
-        if request.places and not goes_down:
+        route = self._route
+        is_taken = route is not None and not stays and route.takes(request)
+        fingerprint, zones = '', list[ZoneStep]()
+        if request.places and not is_taken:
             fingerprint = request.fingerprint
             zones = [
                 msgspec.structs.replace(step, taken=0 if step.zone else len(request.consumers))
                 for step in request.places[0].steps
             ]
-            request = among(request, [name for place in request.places for name in place.hosts])
+            request = request.on_hosts([name for place in request.places for name in place.hosts])
         declared = self.cache.declared_classes(request.spec.classes)
-        # A class unknown here may be known in a child zone.
-        requested_classes = frozenset(request.spec.classes) if goes_down else frozenset()
+        # A class unknown here may be known where the request goes.
+        requested_classes = frozenset(request.spec.classes) if is_taken else frozenset()
         requests.check(request, declared | requested_classes)
-        too_often = self._too_often(request)
-        if too_often is None and goes_down:
-            assert over_zones is not None, 'it takes the request'
-            over_zones.submit(request.traced(), handle, replies, spent_ms)
-            return
-        if too_often is None and over_zones is not None and over_zones.stays(request):
-            over_zones.submit_here(request, handle, replies, spent_ms, fingerprint, zones)
-            return
+        too_often = self._rate_refusal(request)
+        if too_often is None and route is not None:
+            if is_taken:
+                route.submit(request.traced(), handle, replies, spent_ms)
+                return
+            if route.stays(request):
+                route.submit_here(request, handle, replies, spent_ms, fingerprint, zones)
+                return
         admission = self.placing.admission
         refused = (
             admission.submit(request, handle, replies, spent_ms, fingerprint, zones)
             if too_often is None
-            else [AtOnce(replies, handle, too_often)]
+            else [ImmediateAnswer(replies, handle, too_often)]
         )
         for carrier, waiting_handle, answer in refused:
             self.recorder.count('gantt_requests_rejected_total', outcome=answer.outcome.value)
             carrier.send_soon([(waiting_handle, answer)])
 
     def read_from(self, inbox: Inbox) -> None:
-        """Let the placing thread read an inbox, also while the database works."""
+        """Let the scheduling thread read an inbox, also while the database works."""
         admission = self.placing.admission
         old_inbox, admission.inbox = admission.inbox, inbox
         self.stores.requests.do_meanwhile(inbox)
         old_inbox.wake()
 
-    def _too_often(self, request: SelectDestinations) -> Answer | None:
-        """Return the refusal of a request where its project exceeds its rate, else None."""
+    def _rate_refusal(self, request: SelectDestinations) -> Answer | None:
+        """Return the refusal of a request of a project that exceeds its rate, else None."""
         if request.repeat:
             return None  # it was counted when it was new
         is_own = request.only_project is not None
-        excess = self.quotas.take(request.spec.project_id, is_own, self.quotas.known())
+        excess = self.quotas.count_request(
+            request.spec.project_id, is_own, self.quotas.last_limits()
+        )
         if excess is None:
             return None
         return refusal(request, Outcome.REFUSED, excess.line, excess=excess)
 
     def select(self, request: SelectDestinations) -> Answer:
         """Submit and wait, for callers in this process."""
-        waiter = Waiter()
+        waiter = WaitingReplies()
         self.submit(request, None, waiter)
-        return plain(waiter.wait(request, request.budget_ms / 1000 + 5))
+        return encodable_answer(waiter.wait(request, request.budget_ms / 1000 + 5))
 
     def get_request(self, message: GetRequest) -> Answer:
         """Return the stored answer of an earlier request.
@@ -338,21 +360,21 @@ class Scheduler:
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Cancel a request."""
-        if self.over_zones is not None:
-            # Noted first: a process that ends in between leaves no claim in child zones by mistake.
-            self.over_zones.note_end(message.request_id)
+        if self._route is not None:
+            # Noted first: a process that ends in between leaves no claim behind by mistake.
+            self._route.note_end(message.request_id)
         done = self.claims.cancel(message)
-        if self.over_zones is not None:
-            self.over_zones.cancel(message.request_id)
+        if self._route is not None:
+            self._route.cancel(message.request_id)
         return done
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
-        """Lengthen the leases of a request, here and in child zones.
+        """Lengthen the leases of a request, here and where it was routed to.
 
         :raises NotFound: nothing of it is reserved
         :raises Unavailable: a child zone has not answered; some leases may be longer
         """
-        if self.over_zones is not None and self.over_zones.extend(message):
+        if self._route is not None and self._route.extend(message):
             with contextlib.suppress(exceptions.NotFound):
                 return self.claims.extend(message)
             return {'request_id': message.request_id, 'claims': []}
@@ -374,7 +396,7 @@ class Scheduler:
         :raises StaleEpoch, NotFound: when waiting, for a host that must register first
         """
         if wait_seconds is None:
-            self.intake.submit(report)
+            self.report_queue.submit(report)
             return None
         try:
             return self.report_outcome(report, self.report_soon(report).result(wait_seconds))
@@ -386,7 +408,7 @@ class Scheduler:
 
         :raises InvalidMessage, UnknownResourceClass, Busy:
         """
-        future = self.intake.submit(report, notify=True)
+        future = self.report_queue.submit(report, notify=True)
         assert future is not None
         return future
 
@@ -403,7 +425,7 @@ class Scheduler:
         if outcome.outcome == 'ahead':
             raise exceptions.StaleEpoch(
                 f'host {outcome.name!r}: sequence {report.sequence} is too far beyond the last one '
-                f'that was heard ({outcome.current_sequence}); the host must register again',
+                f'received ({outcome.current_sequence}); the host must register again',
                 host=outcome.name,
                 epoch=report.epoch,
                 current=outcome.current_epoch,
@@ -430,21 +452,6 @@ class Scheduler:
 
     def release(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         return self.claims.release(update)
-
-    def nova_event(self, cast: NovaCast) -> None:
-        """Queue a broadcast of an unmodified Nova; never blocks.
-
-        :raises Busy: the queue is full; the broadcast is lost
-        """
-        self.nova.submit(cast)
-
-    def submit_move(self, request: SelectDestinations, source: str | None, then: Then) -> None:
-        """Settle the last move of a guest on ``source``, then submit its next.
-
-        :param source: None: it is on no host
-        :param then: submits the request; called by another thread, soon
-        """
-        self.nova_moves.begin(request, source, then)
 
     def host_row(self, provider_id: int) -> HostRow | None:
         """Return the row of a host, None where it is not known (any more)."""
@@ -484,9 +491,10 @@ class Scheduler:
             'requests_waiting': self.placing.admission.depth,
             'requests_overdue_seconds': round(self.placing.admission.overdue_seconds, 3),
             'registrations_waiting': self.registrations.work_queue.depth,
-            'reports_waiting': self.intake.work_queue.depth,
+            'reports_waiting': self.report_queue.work_queue.depth,
             'loaded': self.cache.is_loaded,
             'failing': [
-                work_queue.name for work_queue in self._work_queues if work_queue.is_failing
+                *(work_queue.name for work_queue in self._work_queues if work_queue.is_failing),
+                *(name for part in self._parts for name in part.failing()),
             ],
         }

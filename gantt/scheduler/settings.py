@@ -8,10 +8,10 @@ which ``follow`` changes while they run.
 
 import msgspec
 
-from gantt.core.resources.host_keys import Rules
+from gantt.core.resources.host_keys import SigningModes
 
 #: Settings that a running scheduler keeps: its identity, and sizes of what it has built.
-RECORDED = (
+FIXED_SETTINGS = (
     'worker',
     'default_zone',
     'report_queue_limit',
@@ -57,7 +57,7 @@ class SchedulerSettings(msgspec.Struct, kw_only=True):
     report_wait_ms: float = 200.0
     refuse_undeclared_metrics: bool = False
     # hosts whose messages must be signed
-    signatures: Rules = Rules()
+    signatures: SigningModes = SigningModes()
     # decisions
     decisions_stored: int = 100_000
     decision_bytes: int = 1 << 30
@@ -75,7 +75,7 @@ class SchedulerSettings(msgspec.Struct, kw_only=True):
         changed = [
             name
             for name in self.__struct_fields__
-            if name not in RECORDED and getattr(newer, name) != getattr(self, name)
+            if name not in FIXED_SETTINGS and getattr(newer, name) != getattr(self, name)
         ]
         for name in changed:
             setattr(self, name, getattr(newer, name))

@@ -22,15 +22,15 @@ from typing import TypeVar
 import msgspec
 
 from gantt.core.claims.commit import ClaimColumns
-from gantt.core.messages.layout import Layout, unsettled
+from gantt.core.messages.layout import Layout, layout_with_amounts
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
-from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.resources.provider import PoolUsage, SharedPool
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.table.pools import NO_SHARES
-from gantt.scheduler.ports import Everything, Feed, TableLogs
+from gantt.scheduler.ports.records import Everything, Feed, TableLogs
 
-EVENTS_MAX = 200_000
+PENDING_EVENTS_MAX = 200_000
 CHUNK_BYTES = 1 << 20
 
 
@@ -104,7 +104,7 @@ class CommitEntry(msgspec.Struct, frozen=True, tag='commit', omit_defaults=True)
                 )
 
 
-class Committed(msgspec.Struct, frozen=True):
+class CommittedHosts(msgspec.Struct, frozen=True):
     """Hosts as a commit of this process left them; written as ``CommitEntry``.
 
     :ivar pairs: each row before the commit, and after it
@@ -125,7 +125,7 @@ class Committed(msgspec.Struct, frozen=True):
             table.correct_pool(usage, self.shared)
 
     def written(self) -> CommitEntry:
-        """Return the same for the log: facts are mostly unchanged."""
+        """Return the log entry of these hosts: counters alone where nothing else has changed."""
         codes: dict[str, int] = {}
         counted: dict[tuple[str, ...], list[tuple[HostRow, HostRow]]] = {}
         whole: list[HostRow] = []
@@ -158,42 +158,8 @@ class Committed(msgspec.Struct, frozen=True):
         )
 
 
-class Picks(msgspec.Struct, frozen=True):
-    """Picks of a plan put on the table, or taken back; written as ``PickColumns``."""
-
-    taken: bool
-    picks: list[tuple[dict[str, int], Placed]]
-
-    def apply(self, table: HostTable) -> None:
-        for amounts, placed in self.picks:
-            if self.taken:
-                table.take(placed.provider_id, amounts, placed)
-            else:
-                table.give(placed.provider_id, amounts, placed.claim_id)
-
-    def written(self) -> 'PickColumns':
-        """Return the same for the log."""
-        amounts, picked_hosts = zip(*self.picks, strict=True) if self.picks else ((), ())
-        columns = list(zip(*map(msgspec.structs.astuple, picked_hosts), strict=True))
-        claims, consumers, hosts, groups, layouts, images, flavors, names = columns or [()] * 8
-        if not self.taken:
-            return PickColumns(False, hosts, _ids(claims))
-        return PickColumns(
-            taken=True,
-            hosts=hosts,
-            claims=_ids(claims),
-            consumers=_ids(consumers),
-            amounts=_column(amounts),
-            groups=_column(groups),
-            layouts=_column(layouts),
-            images=_column(images),
-            flavors=_column(flavors),
-            member_names=_column(names),
-        )
-
-
 #: Ids one after another, 16 bytes each where all are uuids in canonical form.
-Ids = bytes | tuple[str, ...]
+StoredIds = bytes | tuple[str, ...]
 T = TypeVar('T')
 
 
@@ -208,8 +174,8 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
 
     taken: bool
     hosts: tuple[int, ...]
-    claims: Ids
-    consumers: Ids = b''
+    claims: StoredIds
+    consumers: StoredIds = b''
     amounts: tuple[dict[str, int], ...] = ()
     groups: tuple[str | None, ...] = ()
     layouts: tuple[Layout | None, ...] = ()
@@ -219,33 +185,35 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
     shares: tuple[dict[int, dict[str, int]] | None, ...] = ()
 
     def apply(self, table: HostTable) -> None:
-        claims = _texts(self.claims)
+        claims = _id_texts(self.claims)
         if not self.taken:
             for host, claim_id in zip(self.hosts, claims, strict=True):
-                table.give(host, {}, claim_id)
+                table.remove_pick(host, {}, claim_id)
             return
         amounts = repeat(self.amounts[0]) if len(self.amounts) == 1 else self.amounts
         for host_amounts, shares, claim_id, consumer, host, group, layout, *as_what in zip(
             amounts,
-            _values(self.shares),
+            _column_values(self.shares),
             claims,
-            _texts(self.consumers),
+            _id_texts(self.consumers),
             self.hosts,
-            _values(self.groups),
-            _values(self.layouts),
-            _values(self.images),
-            _values(self.flavors),
-            _values(self.member_names),
+            _column_values(self.groups),
+            _column_values(self.layouts),
+            _column_values(self.images),
+            _column_values(self.flavors),
+            _column_values(self.member_names),
             strict=False,
         ):
             placed = Placed(claim_id, consumer, host, group, layout, *as_what)
-            table.take(host, host_amounts, placed, shares or NO_SHARES)
+            table.add_pick(host, host_amounts, placed, shares or NO_SHARES)
 
 
-def picked(claims: ClaimColumns) -> PickColumns:
-    """Return the picks of a plan, which are on the table."""
+def picks_added(claims: ClaimColumns) -> PickColumns:
+    """Return the picks of a plan, which are on the table, as they are written."""
     kinds = [draft.claim for draft in claims.kinds]
-    layouts = [None if claim.layout is None else unsettled(claim.layout) for claim in kinds]
+    layouts = [
+        None if claim.layout is None else layout_with_amounts(claim.layout) for claim in kinds
+    ]
     shares = [
         {
             provider: amounts
@@ -258,47 +226,47 @@ def picked(claims: ClaimColumns) -> PickColumns:
     return PickColumns(
         taken=True,
         hosts=tuple(claims.providers),
-        claims=_ids(tuple(claims.ids)),
-        consumers=_ids(tuple(claims.consumers)),
-        amounts=_of_kinds([claim.allocations[claim.provider_id] for claim in kinds], claims),
-        groups=_of_kinds([claim.group for claim in kinds], claims),
-        layouts=_of_kinds(layouts, claims),
-        images=_of_kinds([claim.image for claim in kinds], claims),
-        flavors=_of_kinds([claim.flavor for claim in kinds], claims),
-        member_names=_of_kinds([claim.member_name for claim in kinds], claims),
-        shares=_of_kinds(shares, claims),
+        claims=_stored_ids(tuple(claims.ids)),
+        consumers=_stored_ids(tuple(claims.consumers)),
+        amounts=_values_by_kind([claim.allocations[claim.provider_id] for claim in kinds], claims),
+        groups=_values_by_kind([claim.group for claim in kinds], claims),
+        layouts=_values_by_kind(layouts, claims),
+        images=_values_by_kind([claim.image for claim in kinds], claims),
+        flavors=_values_by_kind([claim.flavor for claim in kinds], claims),
+        member_names=_values_by_kind([claim.member_name for claim in kinds], claims),
+        shares=_values_by_kind(shares, claims),
     )
 
 
-def taken_back(claims: ClaimColumns, keep: Collection[int] = ()) -> PickColumns:
-    """Return the picks of a plan that are taken back from the table: all but those at ``keep``."""
+def picks_removed(claims: ClaimColumns, keep: Collection[int] = ()) -> PickColumns:
+    """Return the picks that a plan removes from the table: all but those at ``keep``."""
     indices = [i for i in range(len(claims)) if i not in keep]
     hosts = tuple(claims.providers[i] for i in indices)
-    return PickColumns(False, hosts, _ids(tuple(claims.ids[i] for i in indices)))
+    return PickColumns(False, hosts, _stored_ids(tuple(claims.ids[i] for i in indices)))
 
 
-def _of_kinds(values: list[T], claims: ClaimColumns) -> tuple[T, ...]:
+def _values_by_kind(values: list[T], claims: ClaimColumns) -> tuple[T, ...]:
     """Return a column in which each claim has the value of its kind."""
-    return _column(
+    return _stored_column(
         tuple(values if len(values) == 1 else [values[kind_index] for kind_index in claims.kind])
     )
 
 
 #: Lines with a uuid each.
-_UUIDS = re.compile('(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\n)*')
+_UUID_LINES = re.compile('(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\n)*')
 
 
-def _ids(ids: tuple[str, ...]) -> Ids:
-    """Return ids as they are written."""
+def _stored_ids(ids: tuple[str, ...]) -> StoredIds:
+    """Return ids in the form that the log stores."""
     text = '\n'.join((*ids, ''))
-    if _UUIDS.fullmatch(text) is None:
+    if _UUID_LINES.fullmatch(text) is None:
         return ids
     packed = bytes.fromhex(text.replace('-', ''))
     return packed if len(packed) == 16 * len(ids) else ids
 
 
-def _texts(ids: Ids) -> Sequence[str]:
-    """Return ids as text, from what was written."""
+def _id_texts(ids: StoredIds) -> Sequence[str]:
+    """Return ids as text, from the form that the log stores."""
     if not isinstance(ids, bytes):
         return ids
     text = ids.hex()
@@ -309,14 +277,14 @@ def _texts(ids: Ids) -> Sequence[str]:
     ]
 
 
-def _column(values: tuple[T, ...]) -> tuple[T, ...]:
-    """Return the values of all picks as they are written."""
+def _stored_column(values: tuple[T, ...]) -> tuple[T, ...]:
+    """Return the values of all picks in the form that the log stores."""
     if not values or values.count(values[0]) != len(values):
         return values
     return () if values[0] is None else values[:1]
 
 
-def _values(column: tuple[T, ...]) -> Iterable[T | None]:
+def _column_values(column: tuple[T, ...]) -> Iterable[T | None]:
     """Return a value for each pick."""
     return column if len(column) > 1 else repeat(column[0] if column else None)
 
@@ -339,7 +307,7 @@ class PoolsEntry(msgspec.Struct, frozen=True, tag='pools', omit_defaults=True):
     @classmethod
     def of(cls, table: HostTable, feed: Feed) -> 'PoolsEntry':
         """Return changes of pools in a feed that are news to a table."""
-        known_pools, current_pools = table.pools.of_id, {pool.id: pool for pool in feed.pools}
+        known_pools, current_pools = table.pools.by_id, {pool.id: pool for pool in feed.pools}
         new_pools = [
             pool
             for pool in feed.pools
@@ -356,30 +324,30 @@ class PoolsEntry(msgspec.Struct, frozen=True, tag='pools', omit_defaults=True):
             table.set_pool(pool)
 
 
-class AloneEntry(msgspec.Struct, frozen=True, tag='standalone'):
+class StandaloneEntry(msgspec.Struct, frozen=True, tag='standalone'):
     """Pools that may be requested alone, as the feed brought them; without a row: deleted."""
 
     changes: list[HostChange]
 
     @classmethod
-    def of(cls, table: HostTable, feed: Feed) -> 'AloneEntry':
+    def of(cls, table: HostTable, feed: Feed) -> 'StandaloneEntry':
         """Return changes of such pools in a feed that are news to a table."""
-        known_rows = {} if table.alone is None else table.alone.row_by_id
+        known_rows = {} if table.standalone is None else table.standalone.row_by_id
         current_ids = {change.provider_id for change in feed.standalone}
         gone_ids = sorted((known_rows.keys() & set(feed.providers)) - current_ids)
         new_changes = [
             change
             for change in feed.standalone
-            if table.alone is None
+            if table.standalone is None
             or change.row is None
-            or change.row.version > table.alone.known_version(change.provider_id)
+            or change.row.version > table.standalone.known_version(change.provider_id)
         ]
         return cls(
             [*new_changes, *(HostChange(provider_id=pool_id, row=None) for pool_id in gone_ids)]
         )
 
     def apply(self, table: HostTable) -> None:
-        table.apply_alone(self.changes)
+        table.apply_standalone(self.changes)
 
 
 class MetricsEntry(msgspec.Struct, frozen=True, tag='metrics'):
@@ -421,9 +389,9 @@ class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
 
     def table(self, default_zone: str = 'nova') -> HostTable:
         """Build the table of this state."""
-        table = build(self.everything, default_zone)
+        table = table_of(self.everything, default_zone)
         if self.fresh:
-            table.set_fresh_picks(self.fresh)
+            table.set_unreported_claims(self.fresh)
         return table
 
 
@@ -433,7 +401,7 @@ Change = (
     | PickColumns
     | AggregatesEntry
     | PoolsEntry
-    | AloneEntry
+    | StandaloneEntry
     | MetricsEntry
     | GroupsEntry
     | ClockEntry
@@ -444,8 +412,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, Event]]).decode
 
 
-#: Changes as the owner of the table notes them; they are converted for writing.
-Unwritten = Committed | Picks
+#: Changes as the owner of the table notes them; they are converted for writing.  Picks of a plan
+#: are noted as its claims, which do not change any more.
+UnwrittenChange = CommittedHosts | ClaimColumns
 
 
 class TableLog:
@@ -458,8 +427,8 @@ class TableLog:
         self.worker = worker
         self._checkpoint_seconds = checkpoint_seconds
         self.position = 0
-        self._events: collections.deque[tuple[int, Event | Unwritten]] = collections.deque()
-        self._gap = True  # until a checkpoint has been written
+        self._events: collections.deque[tuple[int, Event | UnwrittenChange]] = collections.deque()
+        self._has_gap = True  # until a checkpoint has been written
         self._checkpoint_at: float | None = None
 
     def is_due(self, now: float) -> bool:
@@ -471,11 +440,11 @@ class TableLog:
         self._checkpoint_at = now
         return True
 
-    def add(self, event: Event | Unwritten) -> None:
+    def add(self, event: Event | UnwrittenChange) -> None:
         """Note a change of the table; past the bound the log has a gap until a checkpoint."""
-        if len(self._events) >= EVENTS_MAX:
+        if len(self._events) >= PENDING_EVENTS_MAX:
             self._events.clear()
-            self._gap = True
+            self._has_gap = True
         self._events.append((self.position, event))
         self.position += 1
 
@@ -486,32 +455,34 @@ class TableLog:
         """
         batch = [self._events.popleft() for _ in range(len(self._events))]
         written = 0
-        for part in _parts(batch):
+        for part in _checkpoint_parts(batch):
             starts = isinstance(part[0][1], Checkpoint)
-            if self._gap and not starts:
+            if self._has_gap and not starts:
                 continue
-            self._gap = True
+            self._has_gap = True
             blob = zlib.compress(
-                _encode([(position, _written(event)) for position, event in part]), 1
+                _encode([(position, _stored_event(event)) for position, event in part]), 1
             )
             chunks = [
                 blob[start : start + CHUNK_BYTES] for start in range(0, len(blob), CHUNK_BYTES)
             ]
             table_logs.save_table_log(self.worker, part[0][0], part[-1][0], starts, chunks)
-            self._gap = False
+            self._has_gap = False
             written += len(part)
         return written
 
 
-def _written(event: Event | Unwritten) -> Event:
-    return event.written() if isinstance(event, Unwritten) else event
+def _stored_event(event: Event | UnwrittenChange) -> Event:
+    if isinstance(event, ClaimColumns):
+        return picks_added(event)
+    return event.written() if isinstance(event, CommittedHosts) else event
 
 
-def _parts(
-    batch: list[tuple[int, Event | Unwritten]],
-) -> Iterable[list[tuple[int, Event | Unwritten]]]:
+def _checkpoint_parts(
+    batch: list[tuple[int, Event | UnwrittenChange]],
+) -> Iterable[list[tuple[int, Event | UnwrittenChange]]]:
     """Yield the batch cut before every checkpoint, so that a checkpoint starts a part."""
-    part: list[tuple[int, Event | Unwritten]] = []
+    part: list[tuple[int, Event | UnwrittenChange]] = []
     for entry in batch:
         if part and isinstance(entry[1], Checkpoint):
             yield part
@@ -521,7 +492,7 @@ def _parts(
         yield part
 
 
-def read(parts: Iterable[list[bytes]]) -> Iterable[tuple[int, Event]]:
+def read_events(parts: Iterable[list[bytes]]) -> Iterable[tuple[int, Event]]:
     """Yield the events of stored parts, in order, up to what a later release wrote otherwise."""
     for chunks in parts:
         try:
@@ -530,7 +501,7 @@ def read(parts: Iterable[list[bytes]]) -> Iterable[tuple[int, Event]]:
             return
 
 
-def rebuild(
+def table_at(
     events: Iterable[tuple[int, Event]],
     position: int,
     default_zone: str = 'nova',
@@ -569,14 +540,14 @@ def everything_of(table: HostTable) -> Everything:
         groups=table.generations(),
         resource_classes=frozenset(table.classes.names),
         metrics=list(table.declared_metrics.values()),
-        pools=list(table.pools.of_id.values()),
-        standalone=[] if table.alone is None else table.alone.changes(),
+        pools=list(table.pools.by_id.values()),
+        standalone=[] if table.standalone is None else table.standalone.changes(),
         now=table.now,
         incarnation=0,
     )
 
 
-def build(everything: Everything, default_zone: str = 'nova') -> HostTable:
+def table_of(everything: Everything, default_zone: str = 'nova') -> HostTable:
     """Build a table from the whole state."""
     return HostTable.build(
         everything.hosts,
@@ -586,6 +557,6 @@ def build(everything: Everything, default_zone: str = 'nova') -> HostTable:
         everything.now,
         metrics=everything.metrics,
         pools=everything.pools,
-        alone=everything.standalone,
+        standalone=everything.standalone,
         default_zone=default_zone,
     )

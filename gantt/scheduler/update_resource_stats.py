@@ -14,8 +14,9 @@ import dataclasses
 import logging
 import queue
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,30 +25,99 @@ from gantt.core.messages import report as reports
 from gantt.core.messages.report import HostReport
 from gantt.core.table import metrics
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import (
-    Clock,
-    Recorder,
-    ReportOutcome,
-    Reports,
-)
-from gantt.scheduler.set_aside import SetAside
+from gantt.scheduler.ports.hosts import ReportOutcome, Reports
+from gantt.scheduler.ports.process import Clock, Recorder
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.work_queue import WorkQueue
 
+T = TypeVar('T')
+
+#: Seconds between two tries.
+RETRY_SECONDS = 0.1
+#: Items that waited so many seconds, or exceed this number, are given up.
+WAIT_SECONDS_MAX, WAITING_ITEMS_MAX = 10.0, 1000
+
+
+class SetAsideItems(Generic[T]):
+    """Items of one working thread that wait for locked rows.
+
+    :param host_of: returns the host that an item is about; its items stay in order
+    """
+
+    def __init__(self, clock: Clock, host_of: Callable[[T], str]) -> None:
+        self._clock = clock
+        self._host_of = host_of
+        self._items: list[T] = []
+        #: Times since which each host waits: those that wait now, and those of this round's try.
+        self._since: dict[str, float] = {}
+        self._since_before_retry: dict[str, float] = {}
+        self._due = 0.0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    @property
+    def wait_seconds(self) -> float:
+        """Seconds until the next try; infinite where nothing waits."""
+        if not self._items:
+            return float('inf')
+        return max(0.0, self._due - self._clock.monotonic())
+
+    def take_due(self) -> list[T]:
+        """Return all waiting items, once due.  Called once each round, before anything is put."""
+        self._since_before_retry = {}
+        if self.wait_seconds > 0:
+            return []
+        # A host not put back was free: the next time it is locked it waits anew.
+        self._since_before_retry, self._since = self._since, {}
+        items, self._items = self._items, []
+        return items
+
+    def without_waiting_hosts(self, batch: Iterable[T]) -> list[T]:
+        """Return a newer batch without items of waiting hosts, which wait behind these."""
+        if not self._items:
+            return list(batch)
+        waiting = {self._host_of(item) for item in self._items}
+        free: list[T] = []
+        for item in batch:
+            (self._items if self._host_of(item) in waiting else free).append(item)
+        return free
+
+    def put(self, items: Iterable[T], *, ending: bool = False) -> list[T]:
+        """Let items wait, taken before all that wait now; return those that are given up."""
+        now = self._clock.monotonic()
+        self._items = [*items, *self._items]
+        hosts = {self._host_of(item) for item in self._items}
+        since_before = self._since_before_retry | self._since
+        self._since = {host: since_before.get(host, now) for host in hosts}
+        self._due = now + RETRY_SECONDS
+        late = {
+            host for host, since in self._since.items() if ending or now - since > WAIT_SECONDS_MAX
+        }
+        expired = [item for item in self._items if self._host_of(item) in late]
+        if expired:
+            self._items = [item for item in self._items if self._host_of(item) not in late]
+        self._items, excess = self._items[:WAITING_ITEMS_MAX], self._items[WAITING_ITEMS_MAX:]
+        return expired + excess
+
+
 LOG = logging.getLogger(__name__)
-WAITED_FOR_MS = 2.0
+AWAITED_REPORT_WAIT_MS = 2.0
 #: Bytes of all waiting reports, as they are encoded; one of 50 guests has 7 kB.
-BYTES_MAX = 128 << 20
+WAITING_BYTES_MAX = 128 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(HostReport).decode
 
 
-class Item(NamedTuple):
+class WaitingReport(NamedTuple):
     """A waiting report: encoded, since its objects take several times the memory.
 
     :ivar name: of the host
-    :ivar future: of its outcome, where a caller waits for that
+    :ivar future: future of its outcome, where a caller waits for that
     """
 
     name: str
@@ -61,7 +131,7 @@ class Item(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class Intake:
+class ReportQueue:
     """The reporting thread and its queue."""
 
     reports: Reports
@@ -71,12 +141,14 @@ class Intake:
     settings: SchedulerSettings
 
     def __post_init__(self) -> None:
-        self.work_queue: WorkQueue[Item] = WorkQueue(
+        self.work_queue: WorkQueue[WaitingReport] = WorkQueue(
             'reports', self.step, self.settings.report_queue_limit, self.recorder
         )
-        self._aside: SetAside[Item] = SetAside(self.clock, lambda item: item.name)
+        self._aside: SetAsideItems[WaitingReport] = SetAsideItems(
+            self.clock, lambda item: item.name
+        )
         self._bytes = self._stored_bytes = 0  # in the queue, and set aside
-        self._counting = threading.Lock()
+        self._count_lock = threading.Lock()
 
     def submit(self, report: HostReport, *, notify: bool = False) -> 'Future[ReportOutcome] | None':
         """Queue a report.  Blocks only to read the database, for a class not known here.
@@ -90,7 +162,7 @@ class Intake:
         if self.settings.refuse_undeclared_metrics:
             metrics.check_report(report, self.cache.working.declared_metrics)
         future: Future[ReportOutcome] | None = Future() if notify else None
-        if not self._put(Item(report.name, _encode(report), future)):
+        if not self._put(WaitingReport(report.name, _encode(report), future)):
             self.recorder.count('gantt_reports_total', outcome='busy')
             raise exceptions.Busy(
                 reason=f'{self.work_queue.depth} reports are waiting',
@@ -98,27 +170,27 @@ class Intake:
             )
         return future
 
-    def _put(self, item: Item) -> bool:
+    def _put(self, item: WaitingReport) -> bool:
         """Queue a report; return whether there was room for one more, and for its bytes."""
-        with self._counting:
+        with self._count_lock:
             waiting = self._bytes + self._stored_bytes
-            if waiting + len(item.body) > max(BYTES_MAX, len(item.body)):
+            if waiting + len(item.body) > max(WAITING_BYTES_MAX, len(item.body)):
                 return False
             self._bytes += len(item.body)
         if self.work_queue.put(item):
             return True
-        self._taken(item)
+        self._note_taken(item)
         return False
 
-    def _taken(self, item: Item) -> None:
-        with self._counting:
+    def _note_taken(self, item: WaitingReport) -> None:
+        with self._count_lock:
             self._bytes -= len(item.body)
 
     def step(self, idle_seconds: float = 0.0) -> int:
         """Run one batch, from the queue to the table; return the number of its reports."""
-        retried = self._aside.take()
+        retried = self._aside.take_due()
         wait = 0.0 if retried else min(idle_seconds, self._aside.wait_seconds)
-        batch = retried + self._aside.behind(self._drain(wait))
+        batch = retried + self._aside.without_waiting_hosts(self._drain(wait))
         try:
             if batch:
                 self._apply(batch)
@@ -132,7 +204,7 @@ class Intake:
             self._stored_bytes = sum(len(item.body) for item in self._aside)
         return len(batch)
 
-    def _apply(self, batch: list[Item]) -> None:
+    def _apply(self, batch: list[WaitingReport]) -> None:
         try:
             result = self.reports.apply_reports([item.report for item in batch])
         except exceptions.Busy:
@@ -151,7 +223,7 @@ class Intake:
             self.recorder.count('gantt_reports_total', outcome='failed')
             self._fail(batch, e)
         else:
-            locked: list[Item] = []
+            locked: list[WaitingReport] = []
             try:
                 self.cache.offer(result.hosts)
             finally:
@@ -164,7 +236,7 @@ class Intake:
                 if locked:
                     self._set_aside(locked)
 
-    def _set_aside(self, items: list[Item]) -> None:
+    def _set_aside(self, items: list[WaitingReport]) -> None:
         """Let reports that need locked rows wait for the next batches."""
         expired_items = self._aside.put(items, ending=self.work_queue.ending.is_set())
         if expired_items:
@@ -172,25 +244,27 @@ class Intake:
             reason = 'rows that the report needs stay locked by another process'
             self._fail(expired_items, exceptions.Busy(reason=reason, retry_after_ms=1000))
 
-    def _drain(self, idle_seconds: float) -> list[Item]:
+    def _drain(self, idle_seconds: float) -> list[WaitingReport]:
         """Return the next batch: gathered for a while, but briefly where a caller waits."""
-        batch: list[Item] = []
+        batch: list[WaitingReport] = []
         with contextlib.suppress(queue.Empty):
-            batch.append(self._next(idle_seconds))
-            end = self.clock.monotonic() + self._patience(batch[0])
+            batch.append(self._next_report(idle_seconds))
+            end = self.clock.monotonic() + self._wait_ms(batch[0])
             while len(batch) < self.settings.reports_per_commit:
                 seconds_left = end - self.clock.monotonic() if idle_seconds else 0.0
-                batch.append(self._next(seconds_left))
-                end = min(end, self.clock.monotonic() + self._patience(batch[-1]))
+                batch.append(self._next_report(seconds_left))
+                end = min(end, self.clock.monotonic() + self._wait_ms(batch[-1]))
         return batch
 
-    def _next(self, seconds: float) -> Item:
+    def _next_report(self, seconds: float) -> WaitingReport:
         item = self.work_queue.next(seconds)
-        self._taken(item)
+        self._note_taken(item)
         return item
 
-    def _patience(self, item: Item) -> float:
-        return (self.settings.report_wait_ms if item.future is None else WAITED_FOR_MS) / 1000
+    def _wait_ms(self, item: WaitingReport) -> float:
+        return (
+            self.settings.report_wait_ms if item.future is None else AWAITED_REPORT_WAIT_MS
+        ) / 1000
 
     def _resolve(self, outcome: ReportOutcome, future: 'Future[ReportOutcome] | None') -> None:
         self.recorder.count('gantt_reports_total', outcome=outcome.outcome)
@@ -207,7 +281,7 @@ class Intake:
             future.set_result(outcome)
 
     @staticmethod
-    def _fail(batch: list[Item], error: Exception) -> None:
+    def _fail(batch: list[WaitingReport], error: Exception) -> None:
         for item in batch:
             if item.future is not None and not item.future.done():
                 item.future.set_exception(error)

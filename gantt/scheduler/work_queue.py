@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads for work beside the placement, and a bounded queue in front of one."""
 
+import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from gantt.scheduler.ports import Recorder
+from gantt.core.messages.request import SelectDestinations
+from gantt.core.records.decision import Answer, Outcome
+from gantt.scheduler.ports.process import Recorder
+from gantt.scheduler.request.queue import refusal
 
 LOG = logging.getLogger(__name__)
 Item = TypeVar('Item')
@@ -17,7 +21,7 @@ IDLE_SECONDS = 0.5
 FAILING_ROUNDS = 3
 #: Pause after a failed round, times the number of failures: a round that fails before it takes
 #: anything must not spin.
-PAUSE_SECONDS, PAUSE_MOST = 0.02, 1.0
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.02, 1.0
 
 
 class WorkThread:
@@ -76,7 +80,7 @@ class WorkThread:
                     self.failures,
                 )
                 self._recorder.count('gantt_errors_total', component=self.name)
-                self.ending.wait(min(PAUSE_MOST, PAUSE_SECONDS * self.failures))
+                self.ending.wait(min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * self.failures))
 
 
 class WorkQueue(WorkThread, Generic[Item]):
@@ -93,15 +97,16 @@ class WorkQueue(WorkThread, Generic[Item]):
     ) -> None:
         super().__init__(name, work, recorder, lambda: self.depth)
         self.limit = limit
-        self._queue = queue.Queue[Item](limit)
-        self._next: list[Item] = []  # none or one
+        #: None is no item: it wakes the thread that waits for one.
+        self._queue = queue.Queue[Item | None](limit)
+        self._returned_items: list[Item] = []  # none or one
         #: Number of items that the working thread keeps for itself.
         self.set_aside_count = 0
 
     @property
     def depth(self) -> int:
         """Number of waiting items."""
-        return self._queue.qsize() + len(self._next) + self.set_aside_count
+        return self._queue.qsize() + len(self._returned_items) + self.set_aside_count
 
     def put(self, item: Item) -> bool:
         """Queue an item; return False where too many wait.  Never blocks."""
@@ -111,15 +116,58 @@ class WorkQueue(WorkThread, Generic[Item]):
             return False
         return True
 
+    def stop(self, seconds: float) -> bool:
+        """Process the waiting items, then end; at once where there are none."""
+        self.ending.set()
+        with contextlib.suppress(queue.Full):  # then the thread does not wait
+            self._queue.put_nowait(None)
+        return super().stop(seconds)
+
     def next(self, seconds: float = 0.0) -> Item:
         """Return the next item, waiting for it if need be.
 
         :raises queue.Empty: none came
         """
-        if self._next:
-            return self._next.pop()
-        return self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
+        if self._returned_items:
+            return self._returned_items.pop()
+        item = self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
+        if item is None:
+            raise queue.Empty
+        return item
 
     def put_back(self, item: Item) -> None:
-        """Make it the next item again; by the working thread, one at a time."""
-        self._next = [item]
+        """Make an item the next one again; only for the working thread, one item at a time."""
+        self._returned_items = [item]
+
+
+class EventLike(Protocol):
+    """The methods of ``threading.Event`` that are used here."""
+
+    def set(self) -> None:
+        """Wake the waiting threads."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until the event is set, for ``timeout`` seconds at most."""
+
+
+class WaitingReplies:
+    """A Replies that one thread waits on.
+
+    :param event: object to wait on; None: a ``threading.Event``
+    """
+
+    def __init__(self, event: EventLike | None = None) -> None:
+        self._event: EventLike = event or threading.Event()
+        self._answer: Answer | None = None
+
+    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
+        for _, answer in answers:
+            self._answer = answer
+        self._event.set()
+
+    send_soon = send
+
+    def wait(self, request: SelectDestinations, seconds: float) -> Answer:
+        """Return the answer, or "expired" after ``seconds``."""
+        self._event.wait(seconds)
+        return self._answer or refusal(request, Outcome.EXPIRED, 'no answer within the budget')

@@ -17,23 +17,23 @@ from gantt.telemetry import log
 REFUSALS_MOST, NAMED_MOST = 10, 20
 
 
-def log_answers(logger: Any, each: bool, answers: Sequence[Answered]) -> None:
+def log_answers(logger: Any, log_each: bool, answers: Sequence[Answered]) -> None:
     """Log lines at INFO about answers that have left together.
 
     An answer by itself gets its own line, whatever its outcome.
 
-    :param each: a line for every answer
+    :param log_each: whether every answer gets a line
     """
     if not logger.isEnabledFor(logging.INFO):
         return
-    if each or len(answers) == 1:
-        alone, summed = answers, []
+    if log_each or len(answers) == 1:
+        single, summed = answers, []
     else:
         refused = [sent for sent in answers if sent.answer.outcome is not Outcome.PLACED]
-        alone, further = refused[:REFUSALS_MOST], refused[REFUSALS_MOST:]
+        single, further = refused[:REFUSALS_MOST], refused[REFUSALS_MOST:]
         # Refusals first: that they are named matters more.
         summed = further + [sent for sent in answers if sent.answer.outcome is Outcome.PLACED]
-    for sent in alone:
+    for sent in single:
         _log_one(logger, sent)
     if summed:
         _log_batch(logger, answers, summed)
@@ -62,7 +62,7 @@ def _log_one(logger: Any, one: Answered) -> None:
 def _log_batch(logger: Any, answers: Sequence[Answered], summed: Sequence[Answered]) -> None:
     """Log the line of a batch.
 
-    :param summed: those without a line of their own
+    :param summed: answers without a line of their own
     """
     slowest = max(answers, key=lambda sent: sent.seconds)
     named = summed[:NAMED_MOST]

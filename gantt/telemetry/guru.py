@@ -24,7 +24,7 @@ Sections = dict[str, Callable[[], dict[str, Any]]]
 
 
 #: The interface that the library requires.
-VERSION = types.SimpleNamespace(
+REPORT_VERSION = types.SimpleNamespace(
     vendor_string=lambda: 'OpenStack',
     product_string=lambda: 'Gantt',
     version_string_with_package=version_string,
@@ -49,7 +49,7 @@ def register_opts(conf: Any) -> None:
 def listen(conf: Any, program: str) -> None:
     """Report from now on when requested; called by the main thread.
 
-    :param program: its name is that of the files
+    :param program: name of the program, which is that of the files
     :raises Misconfigured: the file to watch, or the directory to write to, is not there
     """
     options = conf.oslo_reports
@@ -59,7 +59,7 @@ def listen(conf: Any, program: str) -> None:
             raise exceptions.Misconfigured(
                 option=f'[oslo_reports] {name}', problem=f'{path} is not there', fix='Make it'
             )
-    Report.setup_autorun(VERSION, service_name=program, conf=conf)
+    Report.setup_autorun(REPORT_VERSION, service_name=program, conf=conf)
 
 
 def print_report(sections: Sections) -> None:

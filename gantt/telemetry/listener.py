@@ -21,7 +21,7 @@ from gantt.telemetry.metrics import MetricRegistry
 HEALTH_PATH = '/health'
 
 #: A silent peer is hung up on.
-PEER_SECONDS = 10
+PEER_TIMEOUT_SECONDS = 10
 
 #: The result of a health check: whether all is well, and the body of the answer.
 Health = Callable[[], tuple[bool, dict[str, Any]]]
@@ -43,11 +43,11 @@ class ProbeListener:
         :param port: 0 takes a free one, see ``port`` of the object
         :param health: called for each ``/health``, in the thread of that connection; must
             end soon and not raise.  None: the path is not there
-        :param option: that sets the port
+        :param option: option that sets the port
         :raises Misconfigured: the address cannot be bound
         """
         try:
-            self._server = _bound(host, port, _routed(metrics, health))
+            self._server = _bind(host, port, _listener_app(metrics, health))
         except OSError as e:
             raise exceptions.Misconfigured(
                 option=option,
@@ -72,27 +72,27 @@ def listen(
 ) -> ProbeListener | None:
     """Start the configured listener; return None where none is configured.
 
-    :param group: of ``conf.listeners.PROGRAMS``
-    :param number: of the process among its like, each on a port of its own
+    :param group: group of options, a key of ``conf.listeners.PROGRAMS``
+    :param number: number of the worker process, each of which has a port of its own
     :raises Misconfigured: the address cannot be bound
     """
     ports = listeners.metrics(conf, group)
     if not ports.first:
         return None
-    clear_text.guard(conf, clear_text.of_metrics(conf))
+    clear_text.warn_of_exposures(conf, clear_text.metrics_exposure(conf))
     return ProbeListener(metrics, ports.host, ports.first + number, health, ports.option)
 
 
-class _Silent(simple_server.WSGIRequestHandler):
+class _SilentRequestHandler(simple_server.WSGIRequestHandler):
     """Logs no request."""
 
-    timeout = PEER_SECONDS
+    timeout = PEER_TIMEOUT_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""
 
 
-def _bound(host: str, port: int, app: Any) -> simple_server.WSGIServer:
+def _bind(host: str, port: int, app: Any) -> simple_server.WSGIServer:
     family, *_, address = socket.getaddrinfo(host, port, flags=socket.AI_PASSIVE)[0]
 
     class ProbeServer(exposition.ThreadingWSGIServer):
@@ -100,10 +100,10 @@ def _bound(host: str, port: int, app: Any) -> simple_server.WSGIServer:
 
         address_family = family
 
-    return simple_server.make_server(str(address[0]), port, app, ProbeServer, _Silent)
+    return simple_server.make_server(str(address[0]), port, app, ProbeServer, _SilentRequestHandler)
 
 
-def _routed(metrics: MetricRegistry, health: Health | None) -> Any:
+def _listener_app(metrics: MetricRegistry, health: Health | None) -> Any:
     """Return the WSGI application; like Prometheus' own it shows metrics on any other path."""
     show = prometheus_client.make_wsgi_app(metrics.registry)
 

@@ -25,12 +25,12 @@ from oslo_utils import strutils
 from gantt import exceptions, private_names
 from gantt.core.messages import quoting
 
-_PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
-LINE = f'{_PREFIX} [-] %(message)s'
-LINE_OF_A_REQUEST = f'{_PREFIX} [%(request_id)s] %(message)s'
+_LINE_PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
+LINE_FORMAT = f'{_LINE_PREFIX} [-] %(message)s'
+REQUEST_LINE_FORMAT = f'{_LINE_PREFIX} [%(request_id)s] %(message)s'
 
 #: Loggers without anything that an operator needs at INFO.
-LEVELS = [
+DEFAULT_LOG_LEVELS = [
     'amqp=WARN',
     'amqplib=WARN',
     'oslo.messaging=INFO',
@@ -51,15 +51,15 @@ LEVELS = [
 ]
 
 #: Loggers where every connection of a process logs the same in an outage.
-CHORUS = ('gantt.rpc.amqp.reader', 'oslo.messaging._drivers.impl_rabbit')
+REPETITIVE_LOGGERS = ('gantt.rpc.amqp.reader', 'oslo.messaging._drivers.impl_rabbit')
 #: Such a line comes once in so many seconds.
-CHORUS_SECONDS = 10.0
+REPEATED_LINE_SECONDS = 10.0
 
 # user:password@ after :// or, in URLs of several hosts, after a comma.
 _URL_SECRET = re.compile(r'(?P<head>(?:://|,)[^\s:/@,]*:)[^\s@/,]+(?=@)')
-_PLAIN = re.compile(r'[^\s="\']+\Z')
+_UNQUOTED = re.compile(r'[^\s="\']+\Z')
 #: What most facts are: plain, and nothing in it that a terminal obeys.
-_QUICK = re.compile(r'[!#-&(-<>-~]{1,200}\Z')
+_PRINTABLE_FACT = re.compile(r'[!#-&(-<>-~]{1,200}\Z')
 #: Characters of a message, and of one fact in it.
 MESSAGE_MAX = 16_000
 FACT_MAX = 2000
@@ -69,9 +69,10 @@ def register_opts(conf: Any) -> None:
     """Register oslo.log's options, with our line shapes as defaults."""
     log.register_options(conf)
     log.set_defaults(
-        logging_context_format_string=LINE_OF_A_REQUEST, default_log_levels=list(LEVELS)
+        logging_context_format_string=REQUEST_LINE_FORMAT,
+        default_log_levels=list(DEFAULT_LOG_LEVELS),
     )
-    conf.set_default('logging_default_format_string', LINE)
+    conf.set_default('logging_default_format_string', LINE_FORMAT)
 
 
 def setup(conf: Any, program: str = 'gantt') -> None:
@@ -96,13 +97,13 @@ def setup(conf: Any, program: str = 'gantt') -> None:
 
 def limit_libraries() -> None:
     """Limit lines that every connection logs in an outage to one in a while for this process."""
-    for name in CHORUS:
+    for name in REPETITIVE_LOGGERS:
         logger = stdlib_logging.getLogger(name)
-        if not any(isinstance(log_filter, Seldom) for log_filter in logger.filters):
-            logger.addFilter(Seldom(CHORUS_SECONDS))
+        if not any(isinstance(log_filter, RateLimitFilter) for log_filter in logger.filters):
+            logger.addFilter(RateLimitFilter(REPEATED_LINE_SECONDS))
 
 
-class Seldom(stdlib_logging.Filter):
+class RateLimitFilter(stdlib_logging.Filter):
     """A rate limit: passes lines of one text, whatever its values, once in a while.
 
     The next line of that text has how many were left out.  Lines below WARNING pass.
@@ -111,28 +112,28 @@ class Seldom(stdlib_logging.Filter):
     """
 
     #: Texts that are remembered; more there are not in a library.
-    MOST = 256
+    TEXTS_MAX = 256
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self._seconds = seconds
-        self._guard = threading.Lock()
-        self._passed: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._passed_at: dict[str, float] = {}
+        self._omitted_counts: dict[str, int] = {}
 
     def filter(self, record: stdlib_logging.LogRecord) -> bool:
         if record.levelno < stdlib_logging.WARNING:
             return True
         text, now = str(record.msg), time.monotonic()
-        with self._guard:
-            if now - self._passed.get(text, float('-inf')) < self._seconds:
-                self._left_out[text] = self._left_out.get(text, 0) + 1
+        with self._lock:
+            if now - self._passed_at.get(text, float('-inf')) < self._seconds:
+                self._omitted_counts[text] = self._omitted_counts.get(text, 0) + 1
                 return False
-            if len(self._passed) >= self.MOST:
-                self._passed.clear()
-                self._left_out.clear()
-            self._passed[text] = now
-            left_out = self._left_out.pop(text, 0)
+            if len(self._passed_at) >= self.TEXTS_MAX:
+                self._passed_at.clear()
+                self._omitted_counts.clear()
+            self._passed_at[text] = now
+            left_out = self._omitted_counts.pop(text, 0)
         if left_out:
             record.msg = f'{record.getMessage()} ({left_out} more like it since the last line)'
             record.args = ()
@@ -140,8 +141,8 @@ class Seldom(stdlib_logging.Filter):
 
 
 @contextlib.contextmanager
-def changing(conf: Any) -> Iterator[None]:
-    """Configure logging anew inside: as a whole, or it is as it was.
+def reconfiguring(conf: Any) -> Iterator[None]:
+    """Configure logging anew inside; where that fails, restore the former configuration.
 
     :raises Misconfigured: an option of logging is wrong, or a file that it names
     """
@@ -155,7 +156,8 @@ def changing(conf: Any) -> Iterator[None]:
         for logger, level, handlers, propagate, disabled in before:
             logger.setLevel(level)
             logger.handlers[:] = handlers
-            logger.propagate, logger.disabled = propagate, disabled
+            logger.propagate = propagate
+            logger.disabled = disabled
         raise _misconfigured(conf, e) from None
     _mask_all(conf)
 
@@ -176,8 +178,8 @@ def _keep_private() -> None:
     for handler in itertools.chain.from_iterable(logger.handlers for logger in _loggers()):
         if isinstance(handler, stdlib_logging.FileHandler):
             open_file = handler._open
-            if not isinstance(open_file, _Private):
-                handler._open = _Private(open_file)  # type: ignore[method-assign]
+            if not isinstance(open_file, _PrivateFileOpener):
+                handler._open = _PrivateFileOpener(open_file)  # type: ignore[method-assign]
 
 
 def _leave_to_owner(path: str) -> None:
@@ -200,7 +202,7 @@ def _leave_to_owner(path: str) -> None:
                 os.close(descriptor)
 
 
-class _Private:
+class _PrivateFileOpener:
     """An opener of log files that no other user may read."""
 
     def __init__(self, open_file: Callable[[], TextIOWrapper]) -> None:
@@ -221,7 +223,7 @@ def _loggers() -> list[stdlib_logging.Logger]:
 def _mask_all(conf: Any) -> None:
     for handler in stdlib_logging.getLogger().handlers:
         inner = handler.formatter or stdlib_logging.Formatter()
-        if not isinstance(inner, Masking):
+        if not isinstance(inner, MaskingFormatter):
             handler.setFormatter(formatter_for(inner, conf))
 
 
@@ -250,7 +252,7 @@ def masked(text: str) -> str:
     return strutils.mask_password(_URL_SECRET.sub(r'\g<head>***', text) if '@' in text else text)
 
 
-class Masking(stdlib_logging.Formatter):
+class MaskingFormatter(stdlib_logging.Formatter):
     """A formatter that masks secrets in the finished line and writes its message as one line.
 
     Tracebacks are masked, too.  Many messages contain text from outside: one with a line break,
@@ -265,10 +267,13 @@ class Masking(stdlib_logging.Formatter):
         message = record.getMessage()
         if not _is_plain(message):
             record = copy.copy(record)
-            record.msg, record.args = quoting.plain(message, MESSAGE_MAX), None
+            record.msg = quoting.plain_text(message, MESSAGE_MAX)
+            record.args = None
         if record.exc_info or record.exc_text:
             # A traceback has lines; the text of the error itself may contain anything.
-            return masked('\n'.join(map(quoting.plain, self._inner.format(record).split('\n'))))
+            return masked(
+                '\n'.join(map(quoting.plain_text, self._inner.format(record).split('\n')))
+            )
         line = self._inner.format(record)
         error = sys.exc_info()[1]
         if error is not None:
@@ -283,7 +288,7 @@ def _is_plain(message: str) -> bool:
     return message.isprintable() and len(message) <= MESSAGE_MAX
 
 
-class Quick(Masking):
+class FastFormatter(MaskingFormatter):
     """A formatter that writes records with their own request id without oslo.log.
 
     oslo.log puts a formatter together for each record; a scheduler writes one for
@@ -292,7 +297,7 @@ class Quick(Masking):
 
     def __init__(self, inner: stdlib_logging.Formatter) -> None:
         super().__init__(inner)
-        self._second = (-1, '')
+        self._cached_second = (-1, '')
 
     def format(self, record: stdlib_logging.LogRecord) -> str:
         request_id = record.__dict__.get('request_id')
@@ -301,25 +306,25 @@ class Quick(Masking):
         message = record.getMessage()
         if not _is_plain(message):
             return super().format(record)
-        second, time_text = self._second
+        second, time_text = self._cached_second
         if second != int(record.created):
             second = int(record.created)
             time_text = time.strftime(self.default_time_format, time.localtime(second))
-            self._second = second, time_text
+            self._cached_second = second, time_text
         return masked(
             f'{time_text}.{int(record.msecs):03} {record.process} INFO {record.name} '
             f'[{request_id}] {message}'
         )
 
 
-def formatter_for(inner: stdlib_logging.Formatter, conf: Any) -> Masking:
-    """Return the masking formatter of a handler; the quick one where its lines have our shape."""
+def formatter_for(inner: stdlib_logging.Formatter, conf: Any) -> MaskingFormatter:
+    """Return the masking formatter of a handler: the fast one for lines in our own shape."""
     is_ours = (
         type(inner) is formatters.ContextFormatter
         and inner.datefmt in (None, inner.default_time_format)
-        and conf.logging_context_format_string == LINE_OF_A_REQUEST
+        and conf.logging_context_format_string == REQUEST_LINE_FORMAT
     )
-    return Quick(inner) if is_ours else Masking(inner)
+    return FastFormatter(inner) if is_ours else MaskingFormatter(inner)
 
 
 @contextlib.contextmanager
@@ -338,18 +343,20 @@ def request(request_id: str, project_id: str | None = None) -> Iterator[None]:
 
 def facts(**values: object) -> str:
     """Return ``key=value`` pairs in the order given; None is left out, odd text is quoted."""
-    return ' '.join(f'{key}={_value(value)}' for key, value in values.items() if value is not None)
+    return ' '.join(
+        f'{key}={_value_text(value)}' for key, value in values.items() if value is not None
+    )
 
 
-def _value(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return f'{value:.6g}'
     text = ','.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    if _QUICK.match(text):
+    if _PRINTABLE_FACT.match(text):
         return text
-    if len(text) <= FACT_MAX and text.isprintable() and _PLAIN.match(text):
+    if len(text) <= FACT_MAX and text.isprintable() and _UNQUOTED.match(text):
         return text
     text = text.replace('\\', '\\\\').replace('"', '\\"')
-    return f'"{quoting.plain(text, FACT_MAX)}"'
+    return f'"{quoting.plain_text(text, FACT_MAX)}"'

@@ -32,7 +32,7 @@ class MetricKind(enum.StrEnum):
 class MetricDefinition(msgspec.Struct, frozen=True):
     """One row of the table of metrics.
 
-    :ivar labels: all of them are given at every use
+    :ivar labels: names of the labels, all of which every use has to state
     :ivar buckets: upper bounds, histograms only
     """
 
@@ -44,11 +44,28 @@ class MetricDefinition(msgspec.Struct, frozen=True):
 
 
 #: Upper bounds of a histogram: of one whose name ends in ``_seconds``, and of any other.
-_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_SIZES = tuple(float(2**n) for n in range(10))
+_SECONDS_BUCKETS = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    30,
+    60,
+)
+_SIZE_BUCKETS = tuple(float(2**n) for n in range(10))
 
 #: Of each metric: kind, name and labels; below it what it counts or measures.
-_ROWS = """
+_TABLE_TEXT = """
 histogram gantt_decision_duration_seconds outcome
   Time from a request's arrival to its answer, queueing included.
 gauge gantt_configuration_refused
@@ -218,10 +235,10 @@ histogram gantt_http_request_duration_seconds method route status
 """
 
 
-def _metric(row: str) -> MetricDefinition:
+def _parse_row(row: str) -> MetricDefinition:
     head, _, text = row.partition('\n')
     kind, name, *labels = head.split()
-    bounds = _SECONDS if name.endswith('_seconds') else _SIZES
+    bounds = _SECONDS_BUCKETS if name.endswith('_seconds') else _SIZE_BUCKETS
     return MetricDefinition(
         name=name,
         kind=MetricKind(kind),
@@ -232,7 +249,7 @@ def _metric(row: str) -> MetricDefinition:
 
 
 #: All metrics, in the order of the documentation.
-TABLE = tuple(map(_metric, re.split(r'\n(?! )', _ROWS.strip())))
+TABLE = tuple(map(_parse_row, re.split(r'\n(?! )', _TABLE_TEXT.strip())))
 BY_NAME: dict[str, MetricDefinition] = {metric.name: metric for metric in TABLE}
 
 

@@ -7,9 +7,21 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy, Policy, PolicyTarget
-from gantt.core.messages.policy_set import PolicySet
-from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages, ReportedMetric
+from gantt.core.messages.policy_set import (
+    GroupPolicyKind,
+    LevelPolicy,
+    Policy,
+    PolicySet,
+    PolicyTarget,
+)
+from gantt.core.messages.report import (
+    IO_WORKLOAD,
+    DevicePool,
+    Hypervisor,
+    NumaCell,
+    NumaPages,
+    ReportedMetric,
+)
 from gantt.core.messages.request import (
     Destination,
     Flavor,
@@ -128,7 +140,12 @@ def _facts(rng: random.Random, number: int) -> HostFacts:
             stats=rng.choice(({}, {'io_workload': '3', 'failed_builds': '1'})),
         ),
         metrics={
-            n: ReportedMetric(value=rng.random()) for n in ('load', 'power') if rng.random() < 0.7
+            **{
+                n: ReportedMetric(value=rng.random())
+                for n in ('load', 'power')
+                if rng.random() < 0.7
+            },
+            IO_WORKLOAD: ReportedMetric(value=rng.randint(0, 9)),
         },
     )
 
@@ -191,7 +208,7 @@ def table_of(
     """Return a table of hosts that are enabled, empty, and reported just now, in order.
 
     :param hosts: name -> total amounts by resource class, or all that the host reported
-    :param aggregates: they name their hosts
+    :param aggregates: aggregates, whose members are named hosts
     """
     changes = [
         HostChange(
@@ -240,6 +257,7 @@ def a_spec(rng: random.Random) -> RequestSpec:
     fields: dict[str, object] = {
         'availability_zone': rng.choice(ZONES),
         'required_traits': _few(rng, TRAITS),
+        'forbidden_traits': _few(rng, TRAITS),
         'any_traits': [list(TRAITS[:2])],
         'member_of': [['gold', 'silver']],
         'forbidden_aggregates': ['lead'],
@@ -250,6 +268,8 @@ def a_spec(rng: random.Random) -> RequestSpec:
         'same_host': _few(rng, GUESTS, 3),
         'different_host': _few(rng, GUESTS, 3),
         'group': _group(rng),
+        'user_id': 'user',
+        'volume_backed': True,
     }
     chosen_fields = {name: value for name, value in fields.items() if rng.random() < 0.2}
     return RequestSpec(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls to the child zones, over HTTP."""
+"""Zones: schedulers in a tree over HTTP, each with its own database."""

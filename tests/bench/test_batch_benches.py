@@ -124,6 +124,7 @@ def test_reports_looks_at_memory_for_so_long(bench_result):
     assert 'highest_rate_that_keeps_up' not in stated
 
 
+@pytest.mark.slow
 def test_million_counts_every_claim_it_asked_for(bench):
     result, stated = bench('million', '--hosts', '50', '--claims', '100', '--instances', '5')
     assert stated['claims'] == 100
@@ -135,6 +136,7 @@ def test_million_counts_every_claim_it_asked_for(bench):
     assert stated['database_mb'] > 1
 
 
+@pytest.mark.slow
 def test_tenants_measures_one_project_while_another_floods(bench):
     result, stated = bench(
         'tenants',

@@ -38,6 +38,7 @@ def run(rabbit_url, postgresql_url):
     return ended
 
 
+@pytest.mark.slow
 @servers
 def test_the_table_has_a_gap_to_bounds_of_its_own(run):
     result = run('groups', '--members', '10', '--hosts', '100')

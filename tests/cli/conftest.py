@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from gantt.cli.main import main
-from gantt.http import policy
-from gantt.http.placement.app import make_placement_app
-from gantt.http.placement.dispatch import served
+from gantt.cmd import policies
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
+from gantt.placement_api.http.app import make_placement_app
+from gantt.placement_api.http.dispatch import mounted_app
 from tests.http.site import Site
 
 
@@ -35,9 +35,9 @@ def site() -> Site:
 @pytest.fixture
 def endpoint(site: Site) -> Iterator[str]:
     placement = make_placement_app(
-        site.world.store, site.metrics, HttpSettings(), policy.defaults()
+        site.world.store, site.metrics, HttpSettings(), policies.defaults()
     )
-    both = served(site.app, placement, at_root=False)
+    both = mounted_app(site.app, placement, at_root=False)
     server = HttpServer(both, '127.0.0.1', 0, threads=4)
     server.start()
     yield f'http://127.0.0.1:{server.port}'

@@ -151,7 +151,7 @@ def test_groups_are_made_and_their_rules_never_change(gantt: Gantt, tmp_path: pa
 
 
 def test_the_file_in_the_documents_is_understood() -> None:
-    aggregates = as_file.OfAggregates().read(str(PAGES / 'aggregates.yaml'))
+    aggregates = as_file.AggregateKind().read(str(PAGES / 'aggregates.yaml'))
     assert set(aggregates) == {'ssd', 'licensed'}
     assert aggregates['licensed'].hosts is None
 

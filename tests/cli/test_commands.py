@@ -18,7 +18,7 @@ from cliff import lister, show
 
 from gantt import exceptions
 from gantt.cli import main
-from gantt.cli.main import COMMANDS
+from gantt.cli.main import commands
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.schema import models
 from tests.cli.conftest import Gantt, run
@@ -212,12 +212,12 @@ def test_a_host_with_claims_is_not_removed(site: Site, gantt: Gantt) -> None:
 def test_an_unknown_host_names_similar_ones_and_the_request_id(gantt: Gantt) -> None:
     refused = gantt('host', 'show', 'cmp-9')
     assert refused.code == 1
-    assert refused.err.startswith("gantt: host 'cmp-9' is not known here; did you mean cmp-")
+    assert refused.err.startswith("gantt: host 'cmp-9' was not found; did you mean cmp-")
     assert 'code gantt.not_found, request id req-' in refused.err
 
 
 def test_a_long_list_is_fetched_page_by_page(gantt: Gantt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('gantt.cli.base.PAGE', 2)
+    monkeypatch.setattr('gantt.cli.base.PAGE_SIZE', 2)
     listed = gantt('host', 'list', '--limit', '5', '-f', 'json')
     assert [host['name'] for host in json.loads(listed.out)] == [f'cmp-{i}' for i in range(1, 6)]
 
@@ -306,6 +306,41 @@ def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
     assert released.out == f'request {fixed(1)}: 1 claims are released\n'
     states = {claim.consumer: claim.state.value for claim in site.world.store.claims.list_claims()}
     assert states == {first: 'released', second: 'confirmed'}
+
+
+def test_pools_are_called_pools(site: Site, gantt: Gantt) -> None:
+    for name in ('ceph-1', 'ceph-2'):
+        inventories = {'DISK_GB': Inventory(total=100)}
+        site.world.store.providers.create_provider(name, inventories=inventories)
+    site.world.turn()
+    site.insights.reload_soon()
+    huge = ('--kind', 'pool', '--resource', 'DISK_GB=90000')
+    tried = gantt('select', *huge, '--dry-run')
+    assert (tried.code, 'No valid pool was found. 0/2 pools fit' in tried.err) == (2, True)
+    refused = gantt('select', *huge, '--request-id', fixed(2))
+    assert 'No valid pool was found. 0/2 pools fit' in refused.err
+    error = json.loads(gantt('select', *huge, '-f', 'json').out)['error']
+    assert (error['code'], error['title']) == ('gantt.no_valid_host', 'No valid pool')
+    assert error['details']['kind'] == 'pool'
+    again = gantt('select', *huge, '--request-id', fixed(2))
+    assert again.err.count('No valid pool was found.') == 1
+    assert gantt('explain', fixed(2)).out.startswith('no valid pool, ')
+    assert gantt('decision', 'show', fixed(2)).out.splitlines()[0].endswith(': no valid pool')
+    assert 'no valid pool' in gantt('replay', fixed(2)).out + gantt('decision', 'list').out
+    assert gantt('select', '--resource', 'VCPU=400').code == 2
+    site.world.turn()
+    listed = gantt(
+        'decision', 'list', '-f', 'value', '-c', 'outcome,kind', '--filter', 'outcome=n*'
+    )
+    assert listed.out.splitlines().count('no_valid_host\tpool') == 3
+    assert listed.out.splitlines().count('no_valid_host\thost') == 1
+    status = gantt('status').out
+    assert 'Not placed in the last hour: 1 no valid host, 3 no valid pool\n' in status
+    assert gantt('select', '--kind', 'pool', '--resource', 'DISK_GB=3').code == 0
+    assert gantt('claim', 'list').out.split()[2] == 'PROVIDER'
+    claim = site.world.store.claims.list_claims()[0].id
+    assert '  pool       ceph-' in gantt('claim', 'show', claim).out
+    assert gantt('claim', 'show', claim, '-f', 'value', '-c', 'kind').out == 'pool\n'
 
 
 def test_groups_are_made_listed_and_removed(gantt: Gantt) -> None:
@@ -498,12 +533,12 @@ def test_an_endpoint_that_does_not_answer_in_time() -> None:
 def test_help_lists_every_command_at_80_columns() -> None:
     shown = run('--help')
     assert shown.code == 0
-    for name in COMMANDS:
+    for name in commands():
         assert f'  {name} ' in shown.out
     assert all(len(line) <= 80 for line in shown.out.splitlines())
 
 
-@pytest.mark.parametrize('name', sorted(COMMANDS))
+@pytest.mark.parametrize('name', commands())
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture) -> None:
     assert run(*name.split(), '--help').code == 0
     assert f'usage: gantt {name}' in capsys.readouterr().out
@@ -573,7 +608,7 @@ def test_all_commands_have_the_forms_and_options_of_cliffs_own() -> None:
         [forms] = [action.choices for action in parser._actions if action.dest == 'form']
         if name in others:
             continue
-        is_list = name.endswith('list') or 'csv' in forms
+        is_list = 'table' in forms and 'shell' not in forms
         known_forms, options = of_cliff[lister.Lister if is_list else show.ShowOne]
         assert known_forms <= set(forms), name
         assert options <= {*parser._option_string_actions}, name

@@ -5,7 +5,7 @@ import argparse
 
 import pytest
 
-from gantt.cli import base
+from gantt.cli import parsing
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.tree_request import DeviceAmount, ResourceGroup, TreeRequest
 from gantt.insights.explain import wording
@@ -23,7 +23,7 @@ from tests.http.site import Site
     ],
 )
 def test_devices_are_a_class_an_amount_and_a_count(text: str, fields: dict) -> None:
-    assert base.devices(text) == {'resource_class': 'VGPU', **fields}
+    assert parsing.devices(text) == {'resource_class': 'VGPU', **fields}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_devices_are_a_class_an_amount_and_a_count(text: str, fields: dict) -> N
 )
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match='VGPU=500x2'):
-        base.devices(text)
+        parsing.devices(text)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_is_none_is_refused(text: str) -> None:
 )
 def test_what_each_member_needs_has_its_devices(resources: dict, tree: dict, text: str) -> None:
     spec = RequestSpec(resources=resources, tree=TreeRequest(**tree) if tree else None)
-    assert wording.needs(spec) == text
+    assert wording.needs_text(spec) == text
 
 
 def test_a_capacity_and_a_refusal_say_which_devices_they_are_about(

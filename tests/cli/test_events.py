@@ -14,6 +14,7 @@ from gantt.cli import events
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights import event_log
+from gantt.insights.views import EventEntry
 from tests.cli.conftest import Gantt, Run, run
 from tests.http.site import Site
 
@@ -62,10 +63,30 @@ def test_it_prints_what_happens_from_now_on(site: Site, gantt: Gantt) -> None:
     assert (event['host'], event['claim_id']) == ('cmp-1', None)
 
 
+def test_scripts_choose_columns_and_rows(site: Site, gantt: Gantt) -> None:
+    assert set(events.KEYS) == set(EventEntry.__struct_fields__)
+    value = ('--count', '1', '-f', 'value', '-c', 'host,message', '--filter', 'actor=b*')
+    with following(site, *value) as runs:
+        site.world.store.hosts.disable_host('cmp-3', 'other', 'ann')
+        site.world.store.hosts.disable_host('cmp-1', 'fan', 'bob')
+    assert (runs[0].code, runs[0].out) == (0, 'cmp-1\tfan\n')
+    with following(site, '--count', '2', '-f', 'csv', '--filter', 'kind=disabled') as runs:
+        site.world.store.hosts.disable_host('cmp-2', 'disk', 'ann')
+        site.world.store.hosts.disable_host('cmp-4', 'disk', 'ann')
+    lines = runs[0].out.splitlines()
+    assert (len(lines), lines[0]) == (3, 'host,kind,message,actor,claim_id,at')
+    assert {line.partition(',')[0] for line in lines[1:]} == {'cmp-2', 'cmp-4'}
+    for wrong in (('-c', 'hots'), ('--filter', 'hots=x')):
+        refused = run('events', *wrong)
+        assert (refused.code, 'did you mean host' in refused.err) == (64, True)
+    empty = run('events', '--for', '0', '-f', 'csv', '-c', 'host')
+    assert (empty.code, empty.out.split()) == (0, ['host'])
+
+
 def test_what_is_not_remembered_is_said_and_it_goes_on(
     site: Site, gantt: Gantt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, 'HOSTS_MAX', 1)
+    monkeypatch.setattr(event_log, 'NAMED_HOSTS_MAX', 1)
     with following(site, '--count', '1', '--kind', 'enabled') as runs:
         for name in ('cmp-1', 'cmp-2'):
             site.world.store.hosts.disable_host(name, 'why', 'ann')

@@ -265,7 +265,7 @@ def test_what_is_wrong_is_named_by_its_field(site: Site, gantt: Gantt, file: Any
 
 def test_a_member_needs_its_group_and_a_change_its_uuid(gantt: Gantt, file: Any) -> None:
     refused = gantt('select', *NEEDS, '--member', 'web')
-    assert refused.code == 64 and '--member is one of a --group' in refused.err
+    assert refused.code == 64 and '--member needs --group' in refused.err
     refused = gantt('group', 'change', file(uuid=None))
     assert refused.code == 64 and 'which group is to be changed?' in refused.err
     refused = gantt('group', 'heal', GROUP)

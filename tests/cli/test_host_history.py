@@ -38,4 +38,4 @@ def test_a_host_that_is_gone_has_its_history_and_one_that_never_was_has_none(
     assert 'removed' in gantt('host', 'history', 'cmp-3').out
     refused = gantt('host', 'history', 'cmp-33')
     assert refused.code == 1
-    assert 'is not known here' in refused.err
+    assert 'was not found' in refused.err

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials of keystone, as ``gantt`` and ``openstack scheduler`` find and use them."""
 
-import configparser
 import json
 import os
 import pathlib
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from gantt.cli.endpoint import Exit
-from gantt.cli.main import COMMANDS
 from gantt.http.server import HttpServer
 from tests.cli.conftest import run
 from tests.http import identity
@@ -184,17 +182,6 @@ def _openstack(
         text=True,
         timeout=100,
     )
-
-
-def test_the_plugin_has_every_command() -> None:
-    parser = configparser.ConfigParser(delimiters=('=',), interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(ROOT / 'setup.cfg')
-    lines = parser['options.entry_points']['openstack.scheduler.v1'].strip().splitlines()
-    assert {line.replace(' ', '') for line in lines} == {
-        f'scheduler_{name.replace(" ", "_")}=gantt.cli.{target}'
-        for name, target in COMMANDS.items()
-    }
 
 
 def test_openstack_scheduler_is_gantt_with_the_client_s_credentials(

@@ -7,7 +7,7 @@ import shutil
 import types
 from typing import Any
 
-from gantt.compute.drivers.beside_nova import NovaCompanion
+from gantt.compute.facts_only import FactsReader
 from gantt.conf import compute
 
 #: Of each cell: processors, two to a core, the first core for what is shared.
@@ -55,10 +55,10 @@ class Box:
         path.write_text(text)
         return path
 
-    def machine(self, **options: Any) -> NovaCompanion:
+    def machine(self, **options: Any) -> FactsReader:
         """What an agent reads there."""
         settings = {'dedicated_cpus': DEDICATED, 'disk_path': str(self.root), **options}
-        return NovaCompanion(a_conf(**settings), 'cmp-1', self.root / 'starts', self.root)
+        return FactsReader(a_conf(**settings), 'cmp-1', self.root / 'starts', self.root)
 
     # -- guests --------------------------------------------------------------------------
     def guest(

@@ -12,14 +12,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from devel.doubles import ManualClock
 from devel.memory_store.stores import MemoryStores, memory_stores
 from gantt import exceptions
 from gantt.compute.agent.agent import AgentSettings
+from gantt.compute.agent.host_agent import HostAgent, HostAgentSettings, with_agent
 from gantt.compute.agent.journal import SqliteJournal
-from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings, with_agent
 from gantt.compute.ports import GuestError, HostReadings, RunningGuest, report_outcome
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.commit import ClaimDraft, RequestDraft
+from gantt.core.claims.commit import ClaimColumns, ClaimDraft, RequestDraft
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.report import (
     ClaimUpdate,
@@ -29,7 +30,6 @@ from gantt.core.messages.report import (
     ReportedMetric,
 )
 from gantt.core.messages.resource_classes import Inventory
-from gantt.scheduler.clock import ManualClock
 from tests.builders import register_host
 
 SMALL = {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 10}
@@ -64,7 +64,7 @@ class HostsInMemory:
             fingerprint='-',
             owner='test',
             lease_seconds=lease,
-            claims=[ClaimDraft(claim=claim)],
+            claims=ClaimColumns.of([ClaimDraft(claim=claim)]),
         )
         (fate,) = self.store.requests.commit([draft]).outcomes
         assert fate.accepted == [0], fate

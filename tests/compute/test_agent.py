@@ -384,9 +384,9 @@ def test_tombstones_are_kept_for_a_day_at_least(memory_hosts, house):
     terms = AgentSettings(tombstone_seconds=1.0)
     house.agent._terms = terms
     memory_hosts.clock.advance(86_000)
-    assert house.agent.tidy() == 0
+    assert house.agent.purge_journal() == 0
     memory_hosts.clock.advance(1000)
-    assert house.agent.tidy() == 1
+    assert house.agent.purge_journal() == 1
 
 
 def test_what_is_pending_stays_so_where_another_agent_took_the_name(memory_hosts, house):

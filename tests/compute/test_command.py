@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
+from devel.doubles import MemoryRecorder
 from gantt import client, exceptions, plugin_loader
-from gantt.client.compute import topic_of
+from gantt.client.hosts import topic_of
 from gantt.scheduler import settings as scheduler_settings
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 from tests.compute.test_crashes import LIST, START, STOP

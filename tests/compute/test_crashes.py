@@ -53,9 +53,9 @@ class Fuse:
         """Every effect of an agent, and every write to its journal, goes through the fuse."""
         agent = house.agent
         for owner, names in (
-            (house.journal, ('add', 'ask', 'move')),
+            (house.journal, ('add', 'note_query', 'change_state')),
             (_Copy.of(agent, '_driver'), ('start', 'stop')),
-            (_Copy.of(agent._claim_client, '_port'), ('confirm', 'refuse', 'release')),
+            (_Copy.of(agent._session, 'port'), ('confirm', 'refuse', 'release')),
         ):
             for name in names:
                 setattr(owner, name, self.around(getattr(owner, name)))
@@ -169,7 +169,7 @@ def test_the_rest_of_a_crash_is_given_back_though_its_build_comes_again(memory_h
     house.machine.start = start
     house.boot()
     # The build is at work on the claim when the journal is put straight.
-    with house.agent._alone(build.claim_id):
+    with house.agent._exclusively(build.claim_id):
         house.member.turn()
     assert memory_hosts.state(build) == 'released'
     assert house.agent.build(build).outcome == 'finished'
@@ -275,10 +275,10 @@ def test_a_machine_that_lost_everything_gives_all_its_claims_back(memory_hosts, 
 
 AGENT = """
     import sys, pathlib, random, types
-    from gantt.compute.drivers.start_locks import StartLocks
+    from gantt.compute.drivers.this_machine import StartLocks
     from gantt.compute.drivers.this_machine import ThisMachine
     from gantt.compute.agent.journal import SqliteJournal
-    from gantt.compute.farm.host_agent import HostAgentSettings, with_agent
+    from gantt.compute.agent.host_agent import HostAgentSettings, with_agent
     from gantt.core.messages.build import Build
     from gantt.core.messages.report import Registered, RegisterHost
     import msgspec

@@ -8,10 +8,9 @@ import pytest
 
 from gantt import exceptions
 from gantt.compute.agent.agent import Halted
-from gantt.compute.farm.farm import Farm, FarmPlan
-from gantt.compute.farm.faults import Fault, Selector, load_events
-from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.farm.shapes import Shape, load_shapes
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.farm import Farm, FarmPlan, Fault, HostSelector, load_events
+from gantt.compute.shapes import Shape, load_shapes
 from gantt.core.messages.build import Delete
 from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 
@@ -47,7 +46,7 @@ def a_farm(memory_hosts: HostsInMemory, count: int, events=(), **plan) -> Farm:
 
 def reported(memory_hosts: HostsInMemory, farm: Farm) -> None:
     """Every host has said what it has to say."""
-    members = [h.member for h in farm.hosts.values() if h.member is not None]
+    members = [h.host_agent for h in farm.hosts.values() if h.host_agent is not None]
     # Counted before any is hurried: the first report while the last ones are still asked.
     before = [member.reports for member in members]
     for member in members:
@@ -111,7 +110,7 @@ def test_builds_and_deletes_go_to_the_host_they_name(memory_hosts, farm):
 
 
 def test_a_host_that_disagrees_refuses_until_it_agrees(memory_hosts, farm):
-    names = Selector(names=['fake-00003'])
+    names = HostSelector(names=['fake-00003'])
     assert farm.command(Fault(do='disagree', hosts=names))['hosts'] == ['fake-00003']
     build = memory_hosts.claim('fake-00003', **QUICK)
     assert farm.build(build).outcome == 'refused'
@@ -123,14 +122,14 @@ def test_a_host_that_disagrees_refuses_until_it_agrees(memory_hosts, farm):
 def test_a_dead_host_answers_nothing_and_comes_back_with_a_new_epoch(memory_hosts, farm):
     build = memory_hosts.claim('fake-00003', **QUICK)
     farm.build(build)
-    names = Selector(names=['fake-00003'])
+    names = HostSelector(names=['fake-00003'])
     farm.command(Fault(do='die', hosts=names))
     with pytest.raises(Halted):
         farm.build(memory_hosts.claim('fake-00003', **QUICK))
     assert farm.status()['alive'] == 19
     farm.command(Fault(do='revive', hosts=names))
     until(lambda: farm.status()['reporting'] == 20)
-    assert farm.hosts['fake-00003'].member.session.epoch == 2
+    assert farm.hosts['fake-00003'].host_agent.session.epoch == 2
     assert memory_hosts.state(build) == 'confirmed'
     assert farm.build(build).outcome == 'running'
     assert farm.hosts['fake-00003'].driver.started == 1
@@ -139,7 +138,7 @@ def test_a_dead_host_answers_nothing_and_comes_back_with_a_new_epoch(memory_host
 def test_a_host_whose_power_went_gives_its_claims_back(memory_hosts, farm):
     build = memory_hosts.claim('fake-00003', **QUICK)
     farm.build(build)
-    farm.command(Fault(do='restart', hosts=Selector(names=['fake-00003']), guests='gone'))
+    farm.command(Fault(do='restart', hosts=HostSelector(names=['fake-00003']), guests='gone'))
     until(lambda: memory_hosts.state(build) == 'released')
     assert farm.build(build).outcome == 'finished'
     memory_hosts.audit()
@@ -149,7 +148,7 @@ def test_a_host_whose_power_went_gives_its_claims_back(memory_hosts, farm):
 def test_a_lost_disk_leaves_what_runs(memory_hosts, farm, guests, state):
     build = memory_hosts.claim('fake-00003', **QUICK)
     farm.build(build)
-    farm.command(Fault(do='lose_disk', hosts=Selector(names=['fake-00003']), guests=guests))
+    farm.command(Fault(do='lose_disk', hosts=HostSelector(names=['fake-00003']), guests=guests))
     until(lambda: farm.status()['reporting'] == 20)
     reported(memory_hosts, farm)
     assert memory_hosts.state(build) == state
@@ -161,7 +160,7 @@ def test_a_lost_disk_leaves_what_runs(memory_hosts, farm, guests, state):
 
 def test_a_build_that_is_cut_off_by_death_starts_nothing(memory_hosts, farm):
     build = memory_hosts.claim('fake-00003', **QUICK)
-    names = Selector(names=['fake-00003'])
+    names = HostSelector(names=['fake-00003'])
 
     def before(word, message):
         if word == 'confirm':
@@ -182,7 +181,7 @@ def test_a_build_that_is_cut_off_by_death_starts_nothing(memory_hosts, farm):
 def test_orders_draw_the_same_hosts_from_the_same_seed(memory_hosts):
     def drawn():
         farm = Farm(FarmPlan(count=100, seed=3), memory_hosts.port)
-        return farm.command(Fault(do='disagree', hosts=Selector(fraction=0.1)))['hosts']
+        return farm.command(Fault(do='disagree', hosts=HostSelector(fraction=0.1)))['hosts']
 
     assert drawn() == drawn()
     assert len(drawn()) == 10
@@ -190,10 +189,12 @@ def test_orders_draw_the_same_hosts_from_the_same_seed(memory_hosts):
 
 def test_orders_choose_by_zone_shape_and_count(memory_hosts):
     farm = Farm(FarmPlan(count=100, seed=3), memory_hosts.port)
-    zone = farm.command(Fault(do='disagree', hosts=Selector(zone='az-1', shape='general')))['hosts']
+    zone = farm.command(Fault(do='disagree', hosts=HostSelector(zone='az-1', shape='general')))[
+        'hosts'
+    ]
     assert zone
     assert all(farm.hosts[n].zone == 'az-1' and farm.hosts[n].shape == 'general' for n in zone)
-    assert farm.command(Fault(do='agree', hosts=Selector(count=3)))['count'] == 3
+    assert farm.command(Fault(do='agree', hosts=HostSelector(count=3)))['count'] == 3
 
 
 def test_events_happen_in_time(memory_hosts, tmp_path):

@@ -4,7 +4,7 @@
 import msgspec
 import pytest
 
-from gantt.compute.agent import layouts
+from gantt.compute.agent import running_guests
 from gantt.compute.agent.journal import PENDING, RUNNING, JournalEntry
 from gantt.compute.ports import HostReadings
 from gantt.core.messages.build import Build
@@ -41,8 +41,8 @@ def a_build(layout):
 
 
 def check(layout, *entries):
-    facts = layouts.outside(HostReadings(inventories={}, numa=[CELL]), entries)
-    return layouts.check(a_build(layout), facts, {}, {}, entries).reason
+    facts = running_guests.outside_claims(HostReadings(inventories={}, numa=[CELL]), entries)
+    return running_guests.check_build(a_build(layout), facts, {}, {}, entries).reason
 
 
 def test_a_layout_that_nobody_else_has_is_fine():
@@ -62,10 +62,10 @@ def test_pages_that_a_guest_of_ours_uses_are_counted_once():
     assert check(a_layout(1, memory_mb=1024), running) == ''
     assert 'less than 1026 MiB' in check(a_layout(1, memory_mb=1026), running)
     assert 'less than 1026 MiB' in check(a_layout(1, memory_mb=1026))
-    facts = layouts.outside(HostReadings(inventories={}, numa=[CELL]), [running])
+    facts = running_guests.outside_claims(HostReadings(inventories={}, numa=[CELL]), [running])
     assert facts.numa[0].pages[0].used == 0
     pending = msgspec.structs.replace(running, state=PENDING)
-    assert layouts.outside(facts, [pending]) is facts
+    assert running_guests.outside_claims(facts, [pending]) is facts
 
 
 def test_a_layout_that_cannot_be_read_is_refused_by_name():

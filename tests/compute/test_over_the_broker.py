@@ -8,17 +8,17 @@ import uuid
 import kombu
 import pytest
 
+from devel.doubles import MemoryRecorder
 from gantt import client, exceptions, plugin_loader
-from gantt.client.compute import topic_of
-from gantt.compute.farm.farm import Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.listen import BuildListener, Methods
-from gantt.compute.over_rpc import OverRpc
+from gantt.client.hosts import topic_of
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.farm import Farm, FarmPlan
+from gantt.compute.listen import BuildListener, interface_of
+from gantt.compute.over_rpc import RpcSchedulerPort
 from gantt.core.messages.build import Build, Delete
 from gantt.rpc import wire
 from gantt.rpc.amqp import transport
 from gantt.scheduler import settings as scheduler_settings
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 from tests.compute.test_farm import QUICK, until
@@ -42,11 +42,11 @@ class Site:
         self.name = f'farm-{uuid.uuid4().hex[:6]}'
         self.farm = Farm(
             FarmPlan(count=hosts, seed=7, threads=4),
-            OverRpc(carrier, 10.0),
+            RpcSchedulerPort(carrier, 10.0),
             HostAgentSettings(report_seconds=60, change_seconds=0.05),
         )
         self.listener = BuildListener(
-            carrier, self.name, Methods(self.farm, self.farm.command), list(self.farm.hosts)
+            carrier, self.name, interface_of(self.farm, self.farm.command), list(self.farm.hosts)
         )
         self.listener.start()
         self.farm.start()

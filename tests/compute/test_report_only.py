@@ -7,9 +7,9 @@ import time
 import pytest
 
 from gantt import exceptions
-from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.farm.runner import Runner
-from gantt.compute.sources.report_only import ReportOnly, load
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.agent.runner import Runner
+from gantt.compute.report_only import ReportOnly, load
 from gantt.core.messages.report import Running
 from tests.compute.hosts_in_memory import SMALL, new_uuid
 
@@ -50,7 +50,7 @@ def rows(memory_hosts):
 
 def turns(hosts: ReportOnly, count: int = 1) -> None:
     for _ in range(count):
-        for member in hosts.members.values():
+        for member in hosts.host_agents.values():
             member.turn()
 
 
@@ -91,7 +91,7 @@ def test_what_the_file_says_is_reported(memory_hosts, hosts):
 
 def test_a_host_of_which_nothing_is_said_frees_nothing(memory_hosts, hosts):
     build = memory_hosts.claim('compute-7', VCPU=2)
-    words = hosts.members['compute-7'].session
+    words = hosts.host_agents['compute-7'].session
     stamp = words.stamp()
     from gantt.core.messages.report import ClaimUpdate
 
@@ -138,7 +138,7 @@ def test_hosts_come_and_go_with_the_file(memory_hosts, path, hosts):
     rewrite(path, head + '  - {name: compute-9, shape: blade}\n')
     hosts.turn()
     turns(hosts)
-    assert sorted(hosts.members) == ['compute-7', 'compute-9']
+    assert sorted(hosts.host_agents) == ['compute-7', 'compute-9']
     assert 'compute-9' in rows(memory_hosts)
     reports_before = len([r for r in memory_hosts.port.reports if r.name == 'compute-8'])
     turns(hosts)
@@ -153,7 +153,7 @@ def test_a_change_with_an_error_in_it_is_refused_whole(memory_hosts, path, hosts
     assert 'hosts[2] (compute-9).inventories: expected at least one class' in caplog.text
     path.unlink()
     hosts.turn()
-    assert sorted(hosts.members) == ['compute-7', 'compute-8']
+    assert sorted(hosts.host_agents) == ['compute-7', 'compute-8']
     assert 'No such file' in caplog.text
 
 

@@ -5,7 +5,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt.compute.agent.reporter import Reporter
+from gantt.compute.agent.host_agent import Reporter
 from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
 from gantt.compute.ports import HostReadings
@@ -130,9 +130,9 @@ def test_a_delta_states_what_changed_and_went_back(memory_hosts):
     )
     reporter.send()
     truth['zone'] = 'az-2'
-    reporter.make()  # lost
+    reporter.next_report()  # lost
     truth['zone'] = 'az-1'
-    report = reporter.make()
+    report = reporter.next_report()
     assert not report.full
     assert report.zone == 'az-1'
     assert report.inventories is msgspec.UNSET
@@ -147,7 +147,7 @@ def test_a_field_that_is_no_longer_said_makes_the_report_full(memory_hosts):
     )
     reporter.send()
     del truth['aggregates']
-    assert reporter.make().full
+    assert reporter.next_report().full
 
 
 def test_a_report_is_never_newer_than_a_confirmation_it_does_not_list(memory_hosts, house):

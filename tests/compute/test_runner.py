@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gantt.compute.farm.runner import PeriodicTasks, Runner
+from gantt.compute.agent.runner import PeriodicTasks, Runner
 from tests.compute.test_farm import until
 
 
@@ -48,7 +48,7 @@ def test_each_gets_its_turns_and_never_two_at_once(runner):
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
         for counter in counters:
-            counter.hurry(0.0)
+            counter.run_within(0.0)
         time.sleep(0.001)
     assert min(c.turns for c in counters) > 5
     assert sum(c.at_once for c in counters) == 0
@@ -58,7 +58,7 @@ def test_a_turn_can_be_brought_forward_also_while_it_is_taken(runner):
     counter = Counter(period=1000.0, takes=0.1)
     runner.add(counter)
     until(lambda: counter.turns == 1)
-    counter.hurry(0.0)
+    counter.run_within(0.0)
     until(lambda: counter.turns == 2, 5)
 
 
@@ -66,7 +66,7 @@ def test_it_is_never_put_off_by_hurry(runner):
     counter = Counter(period=0.05)
     runner.add(counter)
     for _ in range(100):
-        counter.hurry(50.0)
+        counter.run_within(50.0)
     until(lambda: counter.turns > 3, 5)
 
 
@@ -80,7 +80,7 @@ def test_one_that_was_removed_gets_no_more(runner):
     time.sleep(0.1)
     assert counter.turns == turns
     assert len(runner) == 0
-    counter.hurry(0.0)
+    counter.run_within(0.0)
 
 
 def test_a_defect_of_one_does_not_end_the_others(runner, caplog):
@@ -95,7 +95,7 @@ def test_a_job_beside_the_turns_runs_once(runner):
     counter = Counter(period=1000.0)
     runner.add(counter)
     threads = []
-    counter.aside(lambda: threads.append(threading.current_thread()))
+    counter.run_in_background(lambda: threads.append(threading.current_thread()))
     until(lambda: threads)
     time.sleep(0.05)
     assert len(threads) == 1

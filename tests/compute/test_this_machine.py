@@ -12,8 +12,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.compute.drivers.machine import Machine, parse_cpus
-from gantt.compute.drivers.start_locks import StartLocks
-from gantt.compute.drivers.this_machine import ThisMachine
+from gantt.compute.drivers.this_machine import StartLocks, ThisMachine
 from gantt.compute.ports import GuestError, RunningGuest
 from gantt.conf import compute
 from gantt.core.messages import report as reports

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from gantt.rpc.nova import notifications
+from gantt.nova.wire import notifier
 
 pytestmark = pytest.mark.rabbit
 
@@ -27,13 +27,13 @@ INSIDE = ('pci_requests', 'numa_topology')
 def test_both_forms_are_those_of_nova(conductor, capture):
     notices = conductor.notices(capture, [str(uuid.uuid4())], cells=1)
     older, newer = notices['sent']
-    assert notifications.versioned(notices['spec']) == newer['payload']
-    ours, theirs = notifications.unversioned(notices['spec']), older['payload']
+    assert notifier.versioned(notices['spec']) == newer['payload']
+    ours, theirs = notifier.unversioned(notices['spec']), older['payload']
     for payload in (ours, theirs):
         for name in INSIDE:
             payload['request_spec']['instance_properties'].pop(name)
     assert ours == theirs
-    assert older['event_type'] == newer['event_type'] == notifications.START
+    assert older['event_type'] == newer['event_type'] == notifier.START
     assert (older['publisher_id'], newer['publisher_id']) == (
         'scheduler.scheduler-1',
         'nova-scheduler:scheduler-1',

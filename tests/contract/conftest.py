@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every implementation of the Stores port."""
+"""Every implementation of the ports of stores."""
 
 from collections.abc import Callable
 
 import pytest
 
-from gantt.scheduler.ports import Stores
+from gantt.stores import AllStores
 from tests.builders import Host, a_host
 from tests.conftest import STORES
 from tests.contract.damage import MemoryDamage, SqlDamage, damage_for
@@ -18,18 +18,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, make_store: Callable[[str], Stores]) -> Stores:
+def store(request: pytest.FixtureRequest, make_store: Callable[[str], AllStores]) -> AllStores:
     """An empty store of each kind."""
     return make_store(request.param)
 
 
 @pytest.fixture
-def host(store: Stores) -> Host:
+def host(store: AllStores) -> Host:
     """A host of 8 cores, 16 GiB and 100 GiB that has reported."""
     return a_host().on(store)
 
 
 @pytest.fixture
-def damage(store: Stores) -> MemoryDamage | SqlDamage:
+def damage(store: AllStores) -> MemoryDamage | SqlDamage:
     """Plants violations that no method of the store makes."""
     return damage_for(store)

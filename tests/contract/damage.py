@@ -12,7 +12,7 @@ from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle
 from gantt.core.resources.provider import ResourceProvider, kind_of
 from gantt.db.schema import models
-from gantt.scheduler.ports import Stores
+from gantt.stores import AllStores
 from tests.builders import Host
 
 
@@ -99,9 +99,9 @@ class MemoryDamage:
         until = plan.lease_until - seconds
         self._tables.plans[group] = msgspec.structs.replace(plan, lease_until=until)
 
-    def keep_planned(self, claim: Claim) -> None:
+    def store_former_reservation(self, claim: Claim) -> None:
         self._tables.claims[claim.id] = now = msgspec.structs.replace(
-            self._tables.claims[claim.id], planned=claim.planned
+            self._tables.claims[claim.id], former_reservation=claim.former_reservation
         )
         self._tables._live[now.provider_id][now.id] = now
 
@@ -250,12 +250,12 @@ class SqlDamage:
         update = t.update().where(t.c.group_uuid == group)
         self._run(update.values(lease_until=t.c.lease_until - seconds))
 
-    def keep_planned(self, claim: Claim) -> None:
+    def store_former_reservation(self, claim: Claim) -> None:
         c = models.claims
-        text = msgspec.json.encode(claim.planned).decode()
-        self._run(c.update().where(c.c.id == claim.id).values(planned=text))
+        text = msgspec.json.encode(claim.former_reservation).decode()
+        self._run(c.update().where(c.c.id == claim.id).values(former_reservation=text))
 
 
-def damage_for(store: Stores) -> MemoryDamage | SqlDamage:
+def damage_for(store: AllStores) -> MemoryDamage | SqlDamage:
     """The hand that fits a store."""
     return MemoryDamage(store) if isinstance(store, MemoryStores) else SqlDamage(store)

@@ -4,11 +4,11 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.report import Running
 from gantt.core.messages.request import Lifecycle, Policy
 from gantt.core.messages.resource_classes import Inventory
-from gantt.scheduler.ports import ReshapedProvider
+from gantt.placement_api.ports import ReshapedProvider
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -28,7 +28,7 @@ DISKS = {'DISK_GB': Inventory(total=100, max_unit=60), 'CUSTOM_IOPS': Inventory(
 def wish(consumer, shares, **fields):
     """What a consumer is to have: uuid of a provider -> amounts by class."""
     base = {'project_id': 'p1', 'user_id': 'u1'}
-    return AllocationWish(consumer=consumer, allocations=dict(shares), **{**base, **fields})
+    return WantedAllocations(consumer=consumer, allocations=dict(shares), **{**base, **fields})
 
 
 def write(store, consumer, shares, **fields):

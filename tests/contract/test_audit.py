@@ -161,7 +161,7 @@ def test_a_guest_whose_claim_goes_back_to_a_plan(store, host, place, damage):
     created(store, place)
     taken = store.claims.load_claim(place.id)
     host.confirm(place)
-    damage.keep_planned(taken)
+    damage.store_former_reservation(taken)
     assert 'confirmed, of lifecycle host, and goes back to a plan' in only(store, 'lost')
 
 

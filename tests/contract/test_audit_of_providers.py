@@ -7,7 +7,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.records.audit_remedies import remedies
+from gantt.core.records.audit_remedies import remedies_of
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid
 from tests.contract.test_allocations import held, wish, write
 from tests.contract.test_audit import only
@@ -59,7 +59,7 @@ def test_each_share_has_its_line_and_the_host_another(store, host, damage):
     findings = store.claims.audit()
     assert len(findings['lost']) == 3
     assert {**findings, 'lost': []} == CLEAN
-    assert [remedy.about for remedy in remedies(findings)] == ['a provider that is gone']
+    assert [remedy.about for remedy in remedies_of(findings)] == ['a provider that is gone']
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from gantt import exceptions
-from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery
+from gantt.core.candidates.query import SHARES_TRAIT, CandidatesQuery, GroupQuery
 from gantt.core.messages.resource_classes import Inventory
-from gantt.insights.candidates import Candidates
+from gantt.insights.candidates import ProviderTableReader
 from tests.builders import a_draft, commit, set_inventories, uuid_of
 from tests.conftest import READERS
 
@@ -19,7 +19,7 @@ DISK = CandidatesQuery(groups=(GroupQuery(resources={'VCPU': 1, 'DISK_GB': 10}),
 VGPU = CandidatesQuery(groups=(GroupQuery(suffix='1', resources={'CUSTOM_VGPU': 1}),))
 
 
-def uuids(candidates: Candidates, query: CandidatesQuery) -> set[tuple[str, ...]]:
+def uuids(candidates: ProviderTableReader, query: CandidatesQuery) -> set[tuple[str, ...]]:
     """What is found, by the uuids of each row."""
     return candidates.answer(
         query,
@@ -62,11 +62,11 @@ def test_a_pool_is_seen_with_all_that_is_written_of_it(store, followed):
     )
     entry = followed.check()[pool.uuid]
     assert (entry.root_id, entry.parent_id, entry.inventories['DISK_GB'].cap) == (pool.id, None, 90)
-    store.providers.save_provider_traits(pool.uuid, [SHARES, 'STORAGE_DISK_SSD'])
+    store.providers.save_provider_traits(pool.uuid, [SHARES_TRAIT, 'STORAGE_DISK_SSD'])
     store.providers.save_provider_aggregates(pool.uuid, [uuid_of('aggregate')])
     entry = followed.check()[pool.uuid]
     assert (entry.traits, entry.aggregates) == (
-        (SHARES, 'STORAGE_DISK_SSD'),
+        (SHARES_TRAIT, 'STORAGE_DISK_SSD'),
         (uuid_of('aggregate'),),
     )
     set_inventories(store, pool.uuid, {'CUSTOM_IOPS': Inventory(total=8, step_size=2)})
@@ -115,7 +115,7 @@ def test_a_host_is_in_the_aggregates_of_operators(store, host, followed):
 
 
 def test_what_a_writer_was_answered_is_seen_by_whoever_asks_next(store):
-    candidates = Candidates(store.candidates)
+    candidates = ProviderTableReader(store.candidates)
     assert uuids(candidates, VGPU) == set()
     pool = store.providers.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
     assert uuids(candidates, VGPU) == {(pool.uuid,)}
@@ -124,10 +124,10 @@ def test_what_a_writer_was_answered_is_seen_by_whoever_asks_next(store):
 
 
 def test_a_pool_serves_the_trees_of_its_aggregates(store):
-    candidates = Candidates(store.candidates)
+    candidates = ProviderTableReader(store.candidates)
     host = store.providers.create_provider('node', inventories={'VCPU': Inventory(total=8)})
     pool = store.providers.create_provider('pool', inventories={'DISK_GB': Inventory(total=100)})
-    store.providers.save_provider_traits(pool.uuid, [SHARES])
+    store.providers.save_provider_traits(pool.uuid, [SHARES_TRAIT])
     assert uuids(candidates, DISK) == set()
     for uuid in (host.uuid, pool.uuid):
         store.providers.save_provider_aggregates(uuid, [uuid_of('aggregate')])
@@ -137,11 +137,11 @@ def test_a_pool_serves_the_trees_of_its_aggregates(store):
 
 
 def test_names_that_there_are_not(store):
-    candidates = Candidates(store.candidates)
+    candidates = ProviderTableReader(store.candidates)
     store.providers.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
     store.vocabulary.create_trait('CUSTOM_THERE')
     classes, traits = candidates.unknown_names(
-        ['VCPU', 'CUSTOM_VGPU', 'CUSTOM_NOT', 'é'], [SHARES, 'CUSTOM_THERE', 'CUSTOM_NOT']
+        ['VCPU', 'CUSTOM_VGPU', 'CUSTOM_NOT', 'é'], [SHARES_TRAIT, 'CUSTOM_THERE', 'CUSTOM_NOT']
     )
     assert (list(classes), list(traits)) == (['CUSTOM_NOT', 'é'], ['CUSTOM_NOT'])
 
@@ -155,11 +155,11 @@ def test_a_search_may_take_so_many_steps(store):
     groups = tuple(GroupQuery(suffix=f'{n}', resources={'CUSTOM_VGPU': 1}) for n in range(6))
     query = CandidatesQuery(groups=groups)
     with pytest.raises(exceptions.SearchOutOfBudget):
-        uuids(Candidates(store.candidates, steps=1000), query)
+        uuids(ProviderTableReader(store.candidates, steps=1000), query)
 
 
 def test_many_ask_while_others_write(store):
-    candidates = Candidates(store.candidates)
+    candidates = ProviderTableReader(store.candidates)
     failed = []
 
     def work(name):
@@ -180,7 +180,7 @@ def test_many_ask_while_others_write(store):
 
 
 def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
-    candidates = Candidates(store.candidates)
+    candidates = ProviderTableReader(store.candidates)
     first = store.providers.create_provider(
         'first', inventories={'CUSTOM_VGPU': Inventory(total=1)}
     )
@@ -193,7 +193,7 @@ def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
         assert done.wait(60)
         return before, (table.entry(table.slot(first.uuid)), len(table))
 
-    thread = threading.Thread(target=lambda: seen.append(candidates.look(long_search)))
+    thread = threading.Thread(target=lambda: seen.append(candidates.read_all(long_search)))
     thread.start()
     assert searching.wait(60)
     second = store.providers.create_provider(
@@ -221,6 +221,6 @@ def test_an_answer_is_charged_by_what_it_says(store):
         )
     groups = tuple(GroupQuery(suffix=f'{n}', resources={'CUSTOM_VGPU': 1}) for n in range(2))
     query = CandidatesQuery(groups=groups, isolate=True)
-    assert len(uuids(Candidates(store.candidates, steps=20_000), query)) == 30 * 29
+    assert len(uuids(ProviderTableReader(store.candidates, steps=20_000), query)) == 30 * 29
     with pytest.raises(exceptions.SearchOutOfBudget):
-        uuids(Candidates(store.candidates, steps=2500), query)
+        uuids(ProviderTableReader(store.candidates, steps=2500), query)

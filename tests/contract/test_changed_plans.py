@@ -4,9 +4,9 @@
 import msgspec
 import pytest
 
-from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupSwap
+from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupPrecondition
 from gantt.core.claims.reservations import ReleasedReservation
-from gantt.core.messages.policy_set import POLICIES
+from gantt.core.messages.policy_set import POLICIES_POLICY
 from tests.builders import CLEAN, a_host, amounts, commit, generation_of, new_uuid
 from tests.plans import DOCUMENT, a_plan, created, places, planned
 
@@ -24,8 +24,10 @@ def now(store, claim):
 def a_change(store, group, hosts, *ends, **fields):
     """The next revision of a plan, with places for these members, that ends others."""
     generation = generation_of(store, group)
-    swap = GroupSwap(group, generation, POLICIES, policies=DOCUMENT, replaces=True)
-    draft = a_plan(group, hosts, revision=2, swap=swap, project='p1', vcpu=2)
+    precondition = GroupPrecondition(
+        group, generation, POLICIES_POLICY, policies=DOCUMENT, replaces=True
+    )
+    draft = a_plan(group, hosts, revision=2, precondition=precondition, project='p1', vcpu=2)
     ended = tuple(
         ReleasedReservation(claim_id=c.id, provider_ids=tuple(c.allocations)) for c in ends
     )

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.claim import EXPIRES, LIVE, Event, State, after
+from gantt.core.claims.claim import EXPIRING_LIFECYCLES, LIVE_STATES, Event, State, next_state
 from gantt.core.messages.request import Lifecycle
 from tests.builders import (
     CLEAN,
@@ -67,17 +67,17 @@ def a_word(event, store, host, claim):
 @pytest.mark.parametrize('state', list(State), ids=lambda s: s.value)
 def test_every_word_in_every_state_does_what_the_table_says(store, host, state, event):
     claim = a_claim_in(state, store, host)
-    expected = after(state, event)
+    expected = next_state(state, event)
     if event is Event.EXPIRE:
         expected = state  # its lease has not run out
     outcome = a_word(event, store, host, claim)
     assert state_of(store, claim) == expected
-    adopted = event is Event.SEEN_RUNNING and state not in LIVE
-    mine = int(expected in LIVE or adopted)
+    adopted = event is Event.SEEN_RUNNING and state not in LIVE_STATES
+    mine = int(expected in LIVE_STATES or adopted)
     assert host.row.used == ({'VCPU': mine} if mine else {})
     if event in (Event.CONFIRM, Event.REFUSE, Event.RELEASE, Event.FORCE):
-        changed = expected is not state or (event is Event.CONFIRM and state in LIVE)
-        assert outcome == ('gone' if state not in LIVE else 'ok' if changed else 'kept')
+        changed = expected is not state or (event is Event.CONFIRM and state in LIVE_STATES)
+        assert outcome == ('gone' if state not in LIVE_STATES else 'ok' if changed else 'kept')
     assert store.claims.audit() == CLEAN
 
 
@@ -97,7 +97,7 @@ def test_a_host_ends_only_claims_of_its_own_lifecycle(store, host, lifecycle, ev
 def test_the_sweeper_ends_what_has_a_lease(store, host, lifecycle):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle=lifecycle.value))[0]
     result = store.claims.sweep(10)
-    ended = lifecycle in EXPIRES
+    ended = lifecycle in EXPIRING_LIFECYCLES
     assert [f.claim_id for f in result.outcomes] == ([claim.id] if ended else [])
     assert state_of(store, claim) == ('expired' if ended else 'reserved')
     assert host.row.used == ({} if ended else {'VCPU': 1})

@@ -61,7 +61,7 @@ def test_the_same_is_claimed(make_store, monkeypatch, kind, seed):
     *by_columns, planned = outcome(make_store(kind), requests)
     monkeypatch.setattr(Run, 'go_on', lambda run, members: 0)
     monkeypatch.setattr(Run, 'may_go_on', lambda run, request: False)
-    monkeypatch.setattr(FilterRun, 'look_again', lambda run, consumer: None)
+    monkeypatch.setattr(FilterRun, 'reevaluate', lambda run, consumer: None)
     *slowly, planned_slowly = outcome(make_store(kind), requests)
     assert by_columns == slowly
     assert planned == planned_slowly > 20

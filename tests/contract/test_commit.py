@@ -493,7 +493,7 @@ def test_a_group_that_changed_meanwhile_drops_its_requests(store, host):
     assert report_outcome(store, late.planned_at(before, group)).outcome is CommitStatus.PLACED
 
 
-def test_members_of_one_batch_share_one_swap(store, host):
+def test_members_of_one_batch_share_one_precondition(store, host):
     group = new_uuid()
     drafts = [a_draft().planned_at(0, group).taking(host) for _ in range(3)]
     result = commit(store, *drafts)

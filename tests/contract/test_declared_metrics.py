@@ -58,7 +58,7 @@ def test_a_declaration_that_says_nothing_is_refused(store, fields, field):
 
 
 def test_there_is_a_bound(store, monkeypatch):
-    monkeypatch.setattr(metrics, 'DECLARED_MAX', 1)
+    monkeypatch.setattr(metrics, 'DECLARED_METRICS_MAX', 1)
     store.declarations.save_metric(LOAD)
     store.declarations.save_metric(LOAD)
     with pytest.raises(exceptions.Refused, match='1 metrics'):

@@ -18,7 +18,7 @@ WRITERS, ROUNDS = 4, 12
 
 @pytest.fixture
 def store(request, make_store):
-    return make_store(request.param, waits=PATIENT)
+    return make_store(request.param, timeouts=PATIENT)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_who_serves_the_host_no_more_gives_nothing(store, host, rack, pool, aggr
     assert report_outcome(store, planned(host, pool)).outcome == 'placed'
     share(store, pool, aggregates)
     outcome = report_outcome(store, planned(host, pool))
-    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.APART)
+    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.DETACHED)
     assert outcome.reason == 'ceph does not serve cmp-1 any more'
     assert used(store, pool) == 1
     share(store, pool, [OTHER, rack])
@@ -68,7 +68,7 @@ def test_who_serves_the_host_no_more_gives_nothing(store, host, rack, pool, aggr
 def test_a_host_that_left_the_aggregate_gets_nothing(store, host, pool):
     store.declarations.save_aggregate(RACK, {}, [])
     outcome = report_outcome(store, planned(host, pool))
-    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.APART)
+    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.DETACHED)
     store.declarations.save_aggregate(RACK, {}, [host.name])
     assert report_outcome(store, planned(host, pool)).outcome == 'placed'
 

@@ -9,10 +9,10 @@ import pytest
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages import layout as layouts
 from gantt.core.messages.report import DevicePool, NumaCell, RegisterHost, ReportedMetric
-from gantt.core.messages.topology_request import CpuPolicy, GuestCell, Wish
-from gantt.core.nova.events import GuestsListed, NovaCast, NovaGuest
-from gantt.core.topology.free import room_of
-from gantt.core.topology.search import lay_out
+from gantt.core.messages.topology_request import CpuPolicy, GuestCell, TopologyRequest
+from gantt.core.topology.free import free_topology_of
+from gantt.core.topology.search import find_layout
+from gantt.nova.model.events import GuestsListed, NovaCast, NovaGuest
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, register_host, state_of
 from tests.conftest import READERS
 
@@ -50,7 +50,7 @@ def hear(store, host, *guests, resources=None):
     ]
     word = GuestsListed(host=host.name, consumers=list(guests), described=nova_guests)
     return store.nova.apply_guest_events(
-        [NovaCast(requested_at=TIME + 120 * next(_asked), word=word)]
+        [NovaCast(requested_at=TIME + 120 * next(_asked), event=word)]
     )
 
 
@@ -86,15 +86,17 @@ def plain(row):
 def free_cores(host):
     """Dedicated processors that nobody has, by what everybody reads."""
     (change,) = [c for c in host.store.feed.load_everything().hosts if c.provider_id == host.id]
-    room = room_of(change.row.facts, [placed.layout for placed in change.placed])
+    room = free_topology_of(change.row.facts, [placed.layout for placed in change.placed])
     return sum(cell.free.bit_count() for cell in room.cells)
 
 
 def laid(host, count, thread_policy=None):
     cpus = tuple(range(count))
     fields = {} if thread_policy is None else {'thread_policy': thread_policy}
-    wish = Wish(cells=(GuestCell(cpus, 512, cpus),), cpu_policy=CpuPolicy.DEDICATED, **fields)
-    return layouts.plain(lay_out(wish, room_of(host.row.facts)).layout)
+    wish = TopologyRequest(
+        cells=(GuestCell(cpus, 512, cpus),), cpu_policy=CpuPolicy.DEDICATED, **fields
+    )
+    return layouts.layout_json(find_layout(wish, free_topology_of(host.row.facts)).layout)
 
 
 def pinning(host, layout, guest):

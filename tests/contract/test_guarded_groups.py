@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.claims.commit import CommitStatus, GroupSwap
+from gantt.core.claims.commit import CommitStatus, GroupPrecondition
 from tests.builders import CLEAN, a_draft, a_group, commit, generation_of, new_uuid, report_outcome
 
 
@@ -15,9 +15,9 @@ def other(store):
 
 def beside(store, other, at=None, **fields):
     """A request in a group of its own, planned beside that other group."""
-    own = GroupSwap(new_uuid(), 0, 'affinity')
+    own = GroupPrecondition(new_uuid(), 0, 'affinity')
     at = generation_of(store, other) if at is None else at
-    guard = GroupSwap(other, at, 'anti-affinity', makes=False)
+    guard = GroupPrecondition(other, at, 'anti-affinity', makes=False)
     return a_draft(group=own, groups=(guard,), **fields)
 
 
@@ -61,13 +61,15 @@ def test_a_group_that_is_not_there_guards_nothing_away(store, host):
 
 
 def test_under_another_rule_it_is_planned_again(store, host, other):
-    guard = GroupSwap(other, generation_of(store, other), 'affinity', makes=False)
-    draft = a_draft(group=GroupSwap(new_uuid(), 0, 'affinity'), groups=(guard,)).taking(host)
+    guard = GroupPrecondition(other, generation_of(store, other), 'affinity', makes=False)
+    draft = a_draft(group=GroupPrecondition(new_uuid(), 0, 'affinity'), groups=(guard,)).taking(
+        host
+    )
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
     assert store.claims.audit() == CLEAN
 
 
 def test_without_a_group_of_its_own_others_guard_it_as_well(store, host, other):
-    guard = GroupSwap(other, generation_of(store, other) + 1, 'anti-affinity', makes=False)
+    guard = GroupPrecondition(other, generation_of(store, other) + 1, 'anti-affinity', makes=False)
     draft = a_draft(groups=(guard,)).taking(host)
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED

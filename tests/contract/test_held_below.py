@@ -6,9 +6,9 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims import quota
+from gantt.core.claims.claim import LOST_STATE
 from gantt.core.claims.quota import ProjectUsage, Usage
 from gantt.core.messages.request import Purpose
-from gantt.core.zones.messages import LOST
 from tests.builders import a_draft, a_group, a_host, claimed, new_uuid, uuid_of
 from tests.conftest import READERS
 from tests.contract.test_zones import EAST, a_request, became, below, finish
@@ -22,7 +22,7 @@ TAKES = {'VCPU': 2, 'MEMORY_MB': 512, 'CUSTOM_LICENSE': 3}
 
 @pytest.fixture
 def store(request, make_store):
-    opened = make_store(request.param, waits=PATIENT)
+    opened = make_store(request.param, timeouts=PATIENT)
     opened.vocabulary.declare_class('CUSTOM_LICENSE')
     opened.zones.save_child_zone(EAST)
     return opened
@@ -32,7 +32,7 @@ def placed_below(store, consumer=None, resources=TAKES, purpose=Purpose.CREATE, 
     """A claim in the zone below, of a request of its own."""
     request = a_request(consumers=[consumer or new_uuid()], purpose=purpose)
     assert store.zone_requests.open_request(request).outcome is None
-    claim = below(request, resources=resources, project_id='red', place='p')
+    claim = below(request, resources=resources, project_id='red', sealed_host='p')
     claim = msgspec.structs.replace(claim, **fields)
     assert finish(store, request, claim)
     return claim
@@ -77,7 +77,7 @@ def test_a_guest_that_moves_out_of_a_zone_below_counts_once(store):
 
 
 def test_what_is_lost_counts_until_somebody_has_looked(store):
-    claim = placed_below(store, state=LOST)
+    claim = placed_below(store, state=LOST_STATE)
     assert store.quotas.quota_usage(['red'])['red'].live_claims == 1
     [held] = store.claims.live_claims_of([claim.consumer])
     assert (held.is_live, held.is_lost) == (True, True)
@@ -86,9 +86,9 @@ def test_what_is_lost_counts_until_somebody_has_looked(store):
     assert store.claims.live_claims_of([claim.consumer]) == []
 
 
-def test_what_was_read_back_is_nobodys_and_of_no_known_size(store):
-    row = below(a_request(), project_id=None, place='', read_back=True)
-    store.zone_claims.read_back([row], {row.request_id: b'answer'})
+def test_what_was_restored_is_nobodys_and_of_no_known_size(store):
+    row = below(a_request(), project_id=None, sealed_host='', restored=True)
+    store.zone_claims.restore([row], {row.request_id: b'answer'})
     shown = ProjectUsage(project_id='', claims=1, claims_in_flight=1, consumers=1)
     assert store.quotas.usages(9) == store.quotas.usages(9, project='') == [shown]
     assert store.quotas.owners_of([row.consumer]) == {}
@@ -140,13 +140,13 @@ def test_claims_below_are_listed_by_id(store):
     ids = sorted(claim.claim_id for claim in claims)
 
     def listed(**query):
-        return [claim.claim_id for claim in store.zone_claims.child_claims(**query)]
+        return [claim.claim_id for claim in store.child_claims.find(**query)]
 
     assert listed(limit=2) == ids[:2]
     assert listed(limit=2, marker=ids[1]) == ids[2:]
     assert listed(state='confirmed') == listed(claim_id=claims[0].claim_id) == [claims[0].claim_id]
     assert listed(project='blue') == []
-    assert store.zone_claims.child_claims(claim_id=claims[0].claim_id)[0].resources == TAKES
+    assert store.child_claims.find(claim_id=claims[0].claim_id)[0].resources == TAKES
 
 
 def test_what_is_deleted_is_noted_to_end_below(store):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.schema import models
 from tests.builders import a_decision, a_draft, a_guest, claimed, new_uuid
@@ -124,7 +124,7 @@ def test_claims_on_pools_are_counted_apart_from_those_on_hosts(store, host):
     ):
         owner = {'project_id': 'p1', 'user_id': 'u1'}
         store.allocations.write_allocations(
-            [AllocationWish(consumer=consumer, allocations=shares, **owner)]
+            [WantedAllocations(consumer=consumer, allocations=shares, **owner)]
         )
     _placed(store, host)
     assert store.claims.count_claims_on_pools() == 2

@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.claims.host_event import STORED_EACH, STORED_SECONDS
+from gantt.core.claims.host_event import STORED_PER_HOST, STORED_SECONDS
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.hosts import host_events
@@ -101,11 +101,11 @@ def test_it_follows_the_name_and_outlives_the_host(store, host):
 
 
 def test_it_is_bounded(store, host):
-    for number in range(STORED_EACH // 2 + 20):
+    for number in range(STORED_PER_HOST // 2 + 20):
         store.hosts.disable_host(host.name, f'reason {number}', 'ann')
         store.hosts.enable_host(host.name)
-    store.database.writes.write(lambda tx: host_events.cut(tx, [host.name]))
-    assert len(store.hosts.host_history(host.name, 1000)) == STORED_EACH
+    store.database.writes.write(lambda tx: host_events.delete_excess(tx, [host.name]))
+    assert len(store.hosts.host_history(host.name, 1000)) == STORED_PER_HOST
 
 
 def test_old_lines_go(store, host):

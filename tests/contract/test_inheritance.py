@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.nova.events import GuestLocation
+from gantt.nova.model.events import GuestLocation
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -198,7 +198,7 @@ def test_what_goes_over_to_the_first_heir_goes_on_to_the_second(store, hosts, po
 # -- beside writers of allocations -----------------------------------------------------------
 def wish(consumer, shares, **fields):
     base = {'project_id': 'p1', 'user_id': 'u1'}
-    return AllocationWish(consumer=consumer, allocations=shares, **{**base, **fields})
+    return WantedAllocations(consumer=consumer, allocations=shares, **{**base, **fields})
 
 
 def handed_over(store, consumer, to):

@@ -9,9 +9,15 @@ from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages import layout as layouts
 from gantt.core.messages.report import DevicePool, NumaCell, NumaPages
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.messages.topology_request import CpuPolicy, DeviceSpec, DeviceWish, GuestCell, Wish
-from gantt.core.topology.free import room_of
-from gantt.core.topology.search import lay_out
+from gantt.core.messages.topology_request import (
+    CpuPolicy,
+    DeviceSpec,
+    GuestCell,
+    PciRequest,
+    TopologyRequest,
+)
+from gantt.core.topology.free import free_topology_of
+from gantt.core.topology.search import find_layout
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -52,8 +58,8 @@ def numa_host(store):
 
 def a_wish(count=4, gpus=0):
     cpus = tuple(range(count))
-    device = DeviceWish(alias='gpu', count=gpus, specs=(DeviceSpec(vendor_id='10de'),))
-    return Wish(
+    device = PciRequest(alias='gpu', count=gpus, specs=(DeviceSpec(vendor_id='10de'),))
+    return TopologyRequest(
         cells=(GuestCell(cpus, 1024, cpus),),
         cpu_policy=CpuPolicy.DEDICATED,
         page='2048',
@@ -63,8 +69,8 @@ def a_wish(count=4, gpus=0):
 
 def laid(host, wish=None, taken=()):
     """A layout on the host with only ``taken`` on it, as somebody plans who knows no more."""
-    layout = lay_out(wish or a_wish(), room_of(host.row.facts, taken)).layout
-    return layouts.plain(layout)
+    layout = find_layout(wish or a_wish(), free_topology_of(host.row.facts, taken)).layout
+    return layouts.layout_json(layout)
 
 
 def pinning(host, layout, draft=None, **fields):
@@ -191,10 +197,10 @@ def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
         outcomes = []
         for _ in range(3):
             pinned = [taken for taken in placed_layouts(store, numa_host).values() if taken]
-            layout = lay_out(a_wish(), room_of(numa_host.row.facts, pinned)).layout
+            layout = find_layout(a_wish(), free_topology_of(numa_host.row.facts, pinned)).layout
             if layout is None:
                 break
-            layout = layouts.plain(layout)
+            layout = layouts.layout_json(layout)
             outcomes.append(
                 report_outcome(
                     store, pinning(numa_host, layout, a_draft(owner=f'w{number}'))

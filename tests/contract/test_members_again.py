@@ -5,7 +5,7 @@ import pytest
 
 from gantt.core.claims.claim import guest_of
 from gantt.core.messages.report import Running
-from gantt.core.nova.events import GuestsUpdated, NovaCast, NovaGuest
+from gantt.nova.model.events import GuestsUpdated, NovaCast, NovaGuest
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -87,7 +87,7 @@ def test_it_is_so_on_hosts_that_nova_speaks_for(store, guest):
     nova_host = a_host('cmp-9').on(store, reporter='nova')
     word = GuestsUpdated(host=nova_host.name, guests=[NovaGuest(consumer=guest.consumer)])
     store.nova.apply_guest_events(
-        [NovaCast(id=new_uuid(), requested_at=2_000_000_000.0, word=word)]
+        [NovaCast(id=new_uuid(), requested_at=2_000_000_000.0, event=word)]
     )
     assert members(store, guest) == {guest.consumer: 'web-1'}
 
@@ -98,7 +98,7 @@ def test_it_is_no_member_of_a_group_that_nova_does_not_name(store, guest):
     named = NovaGuest(consumer=guest.consumer, group=new_uuid())
     word = GuestsUpdated(host=nova_host.name, guests=[named])
     store.nova.apply_guest_events(
-        [NovaCast(id=new_uuid(), requested_at=2_000_000_000.0, word=word)]
+        [NovaCast(id=new_uuid(), requested_at=2_000_000_000.0, event=word)]
     )
     assert members(store, guest) == {}
     assert [claim.member_name for claim in live(store)] == [None]

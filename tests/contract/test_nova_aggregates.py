@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, NovaAggregate, NovaCast
+from gantt.nova.model.events import AggregateDeleted, AggregatesUpdated, NovaAggregate, NovaCast
 from tests.builders import a_host, new_uuid
 from tests.conftest import READERS
 
@@ -21,7 +21,7 @@ def hear(store, *aggregates, deleted=False, cast=None):
         if deleted
         else AggregatesUpdated(aggregates=list(aggregates))
     )
-    return store.nova.apply_aggregates(NovaCast(id=cast or new_uuid(), word=word))
+    return store.nova.apply_aggregates(NovaCast(id=cast or new_uuid(), event=word))
 
 
 def aggregates(store):

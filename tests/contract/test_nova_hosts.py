@@ -3,8 +3,8 @@
 
 import pytest
 
-from gantt.core.claims.allocations import AllocationWish
-from gantt.core.nova.events import (
+from gantt.core.claims.allocations import WantedAllocations
+from gantt.nova.model.events import (
     GuestDeleted,
     GuestLocation,
     GuestsListed,
@@ -26,7 +26,7 @@ class Nova:
 
     def receive(self, *words, **said):
         self.now += 120
-        casts = [NovaCast(id=new_uuid(), requested_at=self.now, word=word) for word in words]
+        casts = [NovaCast(id=new_uuid(), requested_at=self.now, event=word) for word in words]
         return self.store.nova.apply_guest_events(casts)
 
     def sync(self, host, *guests, times=1):
@@ -87,7 +87,7 @@ def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
         word = GuestsListed(host='cmp-1', consumers=[guest], described=[nova_guest])
         nova.now += 120
         # It came to one scheduler, as a call.
-        store.nova.apply_guest_events([NovaCast(requested_at=nova.now, word=word)])
+        store.nova.apply_guest_events([NovaCast(requested_at=nova.now, event=word)])
         (claim,) = store.claims.list_claims(consumer=guest)
         assert (claim.adopted, claim.state, claim.flavor, claim.group) == (
             True,
@@ -105,7 +105,7 @@ def test_every_scheduler_hears_it_and_one_acts(store, nova, hosts):
     claimed(store, a_draft().taking(hosts[0], guest))
     nova.update(hosts[0], guest)
     cast = NovaCast(
-        id='one', requested_at=TIME + 999, word=GuestsListed(host='cmp-1', consumers=[])
+        id='one', requested_at=TIME + 999, event=GuestsListed(host='cmp-1', consumers=[])
     )
     for _ in range(5):
         store.nova.apply_guest_events([cast, cast])
@@ -121,7 +121,7 @@ def test_a_list_that_is_older_than_the_last_one_does_not_count(store, nova, host
     for number in range(4):
         word = GuestsListed(host='cmp-1', consumers=[])
         store.nova.apply_guest_events(
-            [NovaCast(id=new_uuid(), requested_at=nova.now - number, word=word)]
+            [NovaCast(id=new_uuid(), requested_at=nova.now - number, event=word)]
         )
     assert store.claims.list_claims(consumer=guest)[0].absences < 0
 
@@ -163,7 +163,7 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     for number in range(5):
         word = GuestsListed(host='cmp-1', consumers=[])
         store.nova.apply_guest_events(
-            [NovaCast(id=new_uuid(), requested_at=begun - 600 + 120 * number, word=word)]
+            [NovaCast(id=new_uuid(), requested_at=begun - 600 + 120 * number, event=word)]
         )
     assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
     assert nova.sync(hosts[0], times=3).released
@@ -173,7 +173,7 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     for number in range(3):
         word = GuestsListed(host='cmp-2', consumers=[])
         store.nova.apply_guest_events(
-            [NovaCast(id=new_uuid(), requested_at=begun - 9000 + number, word=word)]
+            [NovaCast(id=new_uuid(), requested_at=begun - 9000 + number, event=word)]
         )
     assert state_of(store, second) == 'released'
     assert store.claims.audit() == CLEAN
@@ -308,8 +308,8 @@ def handed_over(store, giver, heir):
     fields = {'project_id': 'p', 'user_id': 'u'}
     store.allocations.write_allocations(
         [
-            AllocationWish(consumer=giver, allocations={}, **fields),
-            AllocationWish(consumer=heir, allocations=shares, **fields),
+            WantedAllocations(consumer=giver, allocations={}, **fields),
+            WantedAllocations(consumer=heir, allocations=shares, **fields),
         ]
     )
 
@@ -328,7 +328,7 @@ def test_a_list_of_the_source_knows_the_claim_that_the_migration_has(store, nova
     nova.sync(hosts[1], guest, times=2)
     nova.sync(hosts[0], times=3)
     store.allocations.write_allocations(
-        [AllocationWish(consumer=migration, allocations={}, project_id='p', user_id='u')]
+        [WantedAllocations(consumer=migration, allocations={}, project_id='p', user_id='u')]
     )
     assert [c.id for c in store.claims.list_claims() if c.is_live] == [target.id]
     assert (hosts[0].row.used, store.claims.audit()) == ({}, CLEAN)

@@ -4,7 +4,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gantt.core.claims.commit import CommitStatus, GroupSwap
+from gantt.core.claims.commit import CommitStatus, GroupPrecondition
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -54,14 +54,14 @@ def test_it_gives_way_on_the_very_host_too_but_its_room_counts_until_then(store,
 
 def test_what_was_planned_beside_a_member_that_gives_way_is_planned_again(store, host):
     group = new_uuid()
-    swap = GroupSwap(group, 0, 'affinity')
-    older = claimed(store, a_draft(group=swap).taking(host, group=group))[0]
+    precondition = GroupPrecondition(group, 0, 'affinity')
+    older = claimed(store, a_draft(group=precondition).taking(host, group=group))[0]
     other = a_host('cmp-2').on(store)
-    swap = GroupSwap(group, generation_of(store, group), 'affinity')
+    precondition = GroupPrecondition(group, generation_of(store, group), 'affinity')
     result = commit(
         store,
-        a_draft(group=swap).taking(other, older.consumer, group=group),
-        a_draft(group=swap).taking(host, group=group),
+        a_draft(group=precondition).taking(other, older.consumer, group=group),
+        a_draft(group=precondition).taking(host, group=group),
     )
     assert [f.outcome for f in result.outcomes] == [CommitStatus.PLACED, CommitStatus.GROUP_CHANGED]
     assert [claim.host for claim in live(store)] == ['cmp-2']
@@ -69,12 +69,12 @@ def test_what_was_planned_beside_a_member_that_gives_way_is_planned_again(store,
 
 def test_what_was_planned_beside_a_second_claim_is_planned_again(store, host):
     group, consumer, other = new_uuid(), new_uuid(), a_host('cmp-2').on(store)
-    swap = GroupSwap(group, 0, 'affinity')
+    precondition = GroupPrecondition(group, 0, 'affinity')
     result = commit(
         store,
-        a_draft(group=swap).taking(host, consumer, group=group),
-        a_draft(group=swap).taking(other, consumer, group=group),
-        a_draft(group=swap).taking(other, group=group),
+        a_draft(group=precondition).taking(host, consumer, group=group),
+        a_draft(group=precondition).taking(other, consumer, group=group),
+        a_draft(group=precondition).taking(other, group=group),
     )
     assert [f.outcome for f in result.outcomes] == [
         CommitStatus.PLACED,
@@ -87,7 +87,7 @@ def test_what_was_planned_beside_a_second_claim_is_planned_again(store, host):
 def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
     host.confirm(older)
     outcome = report_outcome(store, draft := a_draft().taking(host, older.consumer))
-    assert outcome.outcome is CommitStatus.BARRED
+    assert outcome.outcome is CommitStatus.REJECTED
     assert outcome.reason == f'consumer {older.consumer} has a place already'
     assert outcome.places == [f'host cmp-1, claim {older.id}']
     assert store.requests.load_request(draft.id) is None
@@ -97,7 +97,7 @@ def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
 
 def test_a_guest_that_was_found_running_bars_it_as_well(store, host):
     host.report([a_guest(consumer := new_uuid(), vcpu=1)])
-    assert report_outcome(store, a_draft().taking(host, consumer)).outcome is CommitStatus.BARRED
+    assert report_outcome(store, a_draft().taking(host, consumer)).outcome is CommitStatus.REJECTED
 
 
 def owned(draft, project):
@@ -124,8 +124,8 @@ def test_who_acts_for_one_project_leaves_the_consumers_of_others(store, host, pu
     before = store.claims.load_claim(theirs.id)
     draft = a_draft(only_project='red').taking(host, theirs.consumer, purpose=purpose)
     outcome = report_outcome(store, owned(draft.taking(host), 'red'))
-    assert outcome.outcome is CommitStatus.BARRED
-    assert outcome.reason == f'consumer {theirs.consumer!r} is not known here'
+    assert outcome.outcome is CommitStatus.REJECTED
+    assert outcome.reason == f'consumer {theirs.consumer!r} was not found'
     assert store.requests.load_request(draft.id) is None
     assert live(store) == [before]
     assert store.claims.audit() == CLEAN
@@ -153,8 +153,8 @@ def test_a_consumer_stays_its_projects_after_its_claim_has_ended(store, host, ev
     assert store.quotas.owners_of([theirs.consumer, new_uuid()]) == {theirs.consumer: 'blue'}
     draft = owned(a_draft(only_project='red').taking(host, theirs.consumer), 'red')
     outcome = report_outcome(store, draft)
-    assert outcome.outcome is CommitStatus.BARRED
-    assert outcome.reason == f'consumer {theirs.consumer!r} is not known here'
+    assert outcome.outcome is CommitStatus.REJECTED
+    assert outcome.reason == f'consumer {theirs.consumer!r} was not found'
     assert live(store) == []
     assert store.claims.load_claim(theirs.id).project_id == 'blue'
     assert store.claims.audit() == CLEAN

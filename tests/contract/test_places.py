@@ -5,9 +5,9 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupSwap, RefusalKind
+from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupPrecondition, RefusalKind
 from gantt.core.claims.reservations import placeholder_consumer
-from gantt.core.messages.policy_set import POLICIES, PolicySet
+from gantt.core.messages.policy_set import POLICIES_POLICY, PolicySet
 from gantt.core.messages.report import Running
 from tests.builders import (
     CLEAN,
@@ -61,7 +61,7 @@ def test_a_plan_makes_a_place_for_each_member_and_is_kept(store, host, other):
     assert (plan.description, plan.plan) == (b'{}', b'packed')
     assert plan.lease_until == place.lease_until > plan.created_at + 3000
     loaded = store.groups.load_group(group)
-    assert (loaded.policy, loaded.rule.policies) == (POLICIES, DOCUMENT)
+    assert (loaded.policy, loaded.rule.policies) == (POLICIES_POLICY, DOCUMENT)
     assert result.groups == {group: loaded.generation}
     assert host.row.used == {'VCPU': 2}
     assert store.claims.audit() == CLEAN
@@ -135,17 +135,22 @@ def test_a_member_that_has_a_create_gets_no_second_place(store, host, other, pla
 
 def test_a_plan_replaces_the_rule_of_a_group_that_is_there(store, host):
     group = store.groups.save_group(a_group('anti-affinity'))
-    stale = GroupSwap(group.uuid, 7, POLICIES, policies=DOCUMENT, replaces=True)
-    draft = a_plan(group.uuid, {'a': host}, swap=stale)
+    stale = GroupPrecondition(group.uuid, 7, POLICIES_POLICY, policies=DOCUMENT, replaces=True)
+    draft = a_plan(group.uuid, {'a': host}, precondition=stale)
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
-    swap = GroupSwap(group.uuid, group.generation, POLICIES, policies=DOCUMENT, replaces=True)
-    assert report_outcome(store, a_plan(group.uuid, {'a': host}, swap=swap)).outcome == 'placed'
+    precondition = GroupPrecondition(
+        group.uuid, group.generation, POLICIES_POLICY, policies=DOCUMENT, replaces=True
+    )
+    assert (
+        report_outcome(store, a_plan(group.uuid, {'a': host}, precondition=precondition)).outcome
+        == 'placed'
+    )
     loaded = store.groups.load_group(group.uuid)
-    assert (loaded.policy, loaded.rule.policies) == (POLICIES, DOCUMENT)
+    assert (loaded.policy, loaded.rule.policies) == (POLICIES_POLICY, DOCUMENT)
     rules, _ = store.feed.read_groups([group.uuid])
     assert rules[group.uuid].policies == DOCUMENT
     none = PolicySet(policies=[]).text
-    other_rule = GroupSwap(group.uuid, loaded.generation, POLICIES, policies=none)
+    other_rule = GroupPrecondition(group.uuid, loaded.generation, POLICIES_POLICY, policies=none)
     draft = a_draft(group=other_rule).taking(host)
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
 
@@ -173,8 +178,8 @@ def test_a_create_takes_over_a_place(store, host, place):
     assert (taken.project_id, taken.user_id, taken.flavor) == ('p2', 'u2', 'created')
     assert (taken.group, taken.member_name) == (place.group, 'web-1')
     assert taken.is_taken and not taken.is_free_reservation
-    assert taken.planned.consumer == place.consumer
-    assert taken.planned.lease_until == place.lease_until > taken.lease_until
+    assert taken.former_reservation.consumer == place.consumer
+    assert taken.former_reservation.lease_until == place.lease_until > taken.lease_until
     assert store.groups.load_group(place.group).members == [consumer]
     assert [claim.id for claim in store.requests.load_request(draft.id).claims] == [place.id]
     assert store.requests.load_request(place.request_id).claims == []
@@ -204,7 +209,7 @@ def test_a_repeat_of_a_create_gets_its_answer(store, place):
 def test_a_place_is_had_by_one_create(store, place):
     created(store, place, consumer := new_uuid())
     outcome = report_outcome(store, second := a_create(by(place)))
-    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.PLACE)
+    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.RESERVATION)
     assert outcome.reason == (
         f"another request has taken over the place of member 'web-1' of group {place.group}"
     )
@@ -226,7 +231,7 @@ def test_a_newer_request_for_the_same_consumer_takes_it_from_the_older(store, pl
     newer = created(store, place, consumer)
     taken = now(store, place)
     assert (taken.request_id, taken.consumer) == (newer.id, consumer)
-    assert taken.planned.request_id == place.request_id
+    assert taken.former_reservation.request_id == place.request_id
     store.requests.cancel_request(older.id, 'late')
     assert now(store, place).request_id == newer.id
     assert store.claims.audit() == CLEAN
@@ -263,7 +268,7 @@ def test_a_consumer_that_runs_gets_no_place(store, host, place):
     running = claimed(store, a_draft().taking(host))[0]
     host.confirm(running)
     outcome = report_outcome(store, a_create(by(place, running.consumer)))
-    assert outcome.outcome is CommitStatus.BARRED
+    assert outcome.outcome is CommitStatus.REJECTED
     assert now(store, place).is_free_reservation
     assert store.claims.audit() == CLEAN
 
@@ -276,7 +281,7 @@ def test_several_members_take_several_places(store, host, other):
     assert (whole.outcome, whole.taken) == ('dropped', [])
     assert now(store, place_of['b']).is_free_reservation
     some = report_outcome(store, draft := a_create(*takes))
-    assert (some.outcome, some.taken, some.refused) == ('partial', [1, 2], 'place')
+    assert (some.outcome, some.taken, some.refused) == ('partial', [1, 2], 'reservation')
     store.requests.cancel_request(first.id, 'make room')
     again = by(places(store, place_of['a'].group)['a'])
     rest = a_create(again, request_id=draft.id).having(continues=True)
@@ -317,7 +322,7 @@ def test_a_place_is_what_the_create_names(store, place, wrong):
         only_project='p2' if wrong == 'other project' else None,
     )
     outcome = report_outcome(store, draft)
-    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.PLACE)
+    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.RESERVATION)
     assert now(store, place).is_free_reservation
     assert store.claims.audit() == CLEAN
 
@@ -325,7 +330,7 @@ def test_a_place_is_what_the_create_names(store, place, wrong):
 def test_a_place_on_a_host_that_is_closed_is_not_taken(store, host, place):
     store.hosts.disable_host('cmp-1', 'repair', 'ops')
     outcome = report_outcome(store, a_create(by(place)))
-    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.PLACE)
+    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.RESERVATION)
     assert outcome.reason == 'cmp-1 is disabled'
     store.hosts.enable_host('cmp-1')
     created(store, place)
@@ -348,7 +353,7 @@ def test_a_claim_that_is_no_place_is_not_taken(store, host, place):
     named = by(place)
     fields = {f: getattr(named, f) for f in named.__struct_fields__}
     outcome = report_outcome(store, a_create(type(named)(**fields | {'claim_id': plain.id})))
-    assert outcome.refused is RefusalKind.PLACE
+    assert outcome.refused is RefusalKind.RESERVATION
 
 
 # -- how a create ends ------------------------------------------------------------------
@@ -378,13 +383,13 @@ def test_a_place_lives_on_for_its_plan_when_its_create_ends(store, host, place, 
     end(how, store, host, draft, place)
     ended, again = now(store, place), places(store, place.group)['web-1']
     assert (ended.state, ended.consumer, ended.request_id) == (ENDED[how], consumer, draft.id)
-    assert ended.planned is None
+    assert ended.former_reservation is None
     assert again.is_free_reservation and again.id != place.id
     for name in ('request_id', 'attempt', 'member', 'consumer', 'lease_until', 'project_id'):
         assert getattr(again, name) == getattr(place, name), name
     for name in ('allocations', 'host', 'created_at', 'consumer_type', 'group', 'state'):
         assert getattr(again, name) == getattr(place, name), name
-    assert (again.flavor, again.user_id, again.planned) == ('planned', None, None)
+    assert (again.flavor, again.user_id, again.former_reservation) == ('planned', None, None)
     assert (host.row.used, host.row.generation) == (before.used, before.generation)
     assert host.row.version > before.version
     assert live(store) == [again]
@@ -424,7 +429,7 @@ def test_it_ends_with_its_create_where_the_plan_holds_it_no_more(store, host, ho
     draft = created(store, place, **lease_of(how))
     end(how, store, host, draft, place)
     ended = now(store, place)
-    assert not ended.is_live and ended.planned is None
+    assert not ended.is_live and ended.former_reservation is None
     assert ended.member_name == 'a'
     assert host.row.used == {}
     assert store.claims.audit() == CLEAN
@@ -447,7 +452,11 @@ def test_a_place_is_confirmed_once_a_create_has_it(store, host, place):
     created(store, place, consumer := new_uuid())
     assert host.confirm(place)[0].outcome == 'ok'
     running = now(store, place)
-    assert (running.state, running.lifecycle, running.planned) == ('confirmed', 'host', None)
+    assert (running.state, running.lifecycle, running.former_reservation) == (
+        'confirmed',
+        'host',
+        None,
+    )
     assert (running.member_name, running.consumer) == ('web-1', consumer)
     assert store.claims.audit() == CLEAN
     host.report([])
@@ -460,7 +469,11 @@ def test_a_report_that_lists_its_consumer_confirms_it(store, host, place):
     created(store, place, consumer := new_uuid())
     host.report([a_guest(consumer)])
     running = now(store, place)
-    assert (running.state, running.lifecycle, running.planned) == ('confirmed', 'host', None)
+    assert (running.state, running.lifecycle, running.former_reservation) == (
+        'confirmed',
+        'host',
+        None,
+    )
     assert store.claims.audit() == CLEAN
 
 
@@ -514,7 +527,7 @@ def test_an_attempt_that_is_taken_over_goes_on_with_its_place_or_gives_it_back(s
     assert report_outcome(store, again).outcome is CommitStatus.PLACED
     taken, other = places(store, place_of['a'].group).values()
     assert (taken.id, taken.request_id, taken.attempt) == (place_of['a'].id, draft.id, 2)
-    assert taken.planned.request_id == place_of['a'].request_id
+    assert taken.former_reservation.request_id == place_of['a'].request_id
     assert other.is_free_reservation and state_of(store, place_of['b']) == 'released'
     assert store.claims.audit() == CLEAN
 
@@ -558,7 +571,7 @@ def test_a_plan_is_extended_whoever_has_its_places(store, host):
         now(store, place_of['b']),
         store.plans.load_group_plan(group),
     )
-    assert free.lease_until == taken.planned.lease_until == plan.lease_until
+    assert free.lease_until == taken.former_reservation.lease_until == plan.lease_until
     assert place_of['a'].lease_until + 800 < plan.lease_until < place_of['a'].lease_until + 1000
     assert taken.lease_until == before.lease_until
     store.plans.extend_plan(group, 1, 1000)
@@ -575,7 +588,7 @@ def test_a_spare_place_is_not_held_longer_unless_a_create_has_it(store, host):
     until = store.plans.load_group_plan(place_of['a'].group).lease_until
     assert now(store, place_of['a']).lease_until == place_of['a'].lease_until < until
     assert (
-        now(store, place_of['b']).planned.lease_until
+        now(store, place_of['b']).former_reservation.lease_until
         == now(store, place_of['c']).lease_until
         == until
     )
@@ -602,7 +615,7 @@ def test_a_request_extends_the_places_that_it_has_and_no_others(store, place):
     assert [outcome.outcome for outcome in result.outcomes] == ['ok']
     after = now(store, place)
     assert before.lease_until + 300 < after.lease_until < before.lease_until + 500
-    assert after.planned == before.planned
+    assert after.former_reservation == before.former_reservation
     assert store.claims.audit() == CLEAN
 
 
@@ -620,7 +633,7 @@ def test_a_plan_is_released_and_creates_go_on_without_it(store, host):
     )
     assert store.plans.load_group_plan(group) is None
     taken = now(store, place_of['b'])
-    assert (taken.lifecycle, taken.planned, taken.member_name) == ('host', None, 'b')
+    assert (taken.lifecycle, taken.former_reservation, taken.member_name) == ('host', None, 'b')
     assert host.row.used == {'VCPU': 2}
     assert store.claims.audit() == CLEAN
     store.requests.cancel_request(draft.id, 'over')
@@ -664,7 +677,7 @@ def test_a_plan_that_was_made_beside_another_is_made_again_whatever_bars_it(stor
     other = ClaimDraft(claim=msgspec.structs.replace(runs, member_name='b'))
     plan = msgspec.structs.replace(late.build().plan, revision=2)
     newer = late.having(plan=plan, claims=[other])
-    assert commit(store, newer).outcomes[0].outcome is CommitStatus.BARRED
+    assert commit(store, newer).outcomes[0].outcome is CommitStatus.REJECTED
     assert store.claims.audit() == CLEAN
 
 
@@ -734,6 +747,6 @@ def test_what_places_hold_counts_until_they_are_confirmed(store, host):
     draft = a_create(*(by(place_of[name], project_id='p1') for name in 'bc'))
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     host.confirm(place_of['c'])
-    usage = store.plans.planned_usage('p1')
+    usage = store.quotas.planned_usage('p1')
     assert (usage.reservations, usage.amounts) == (2, {'VCPU': 4, 'MEMORY_MB': 1024})
-    assert store.plans.planned_usage('p2').reservations == 0
+    assert store.quotas.planned_usage('p2').reservations == 0

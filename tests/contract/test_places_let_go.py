@@ -3,9 +3,9 @@
 
 import pytest
 
-from gantt.core.claims.commit import CommitStatus, GroupSwap
+from gantt.core.claims.commit import CommitStatus, GroupPrecondition
 from gantt.core.claims.reservations import ReplacedReservation
-from gantt.core.resources.group_rule import POLICIES
+from gantt.core.resources.group_rule import POLICIES_POLICY
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, new_uuid, report_outcome
 from tests.plans import DOCUMENT, created, places, planned
 
@@ -34,8 +34,10 @@ def go(place):
 def anew(store, place, host, **taken):
     """A request that places the member of a place anew."""
     loaded = store.groups.load_group(place.group)
-    swap = GroupSwap(place.group, loaded.generation, POLICIES, policies=DOCUMENT, makes=False)
-    draft = a_draft(group=swap, project_id='p1', replaced_reservations=(go(place),))
+    precondition = GroupPrecondition(
+        place.group, loaded.generation, POLICIES_POLICY, policies=DOCUMENT, makes=False
+    )
+    draft = a_draft(group=precondition, project_id='p1', replaced_reservations=(go(place),))
     return draft.taking(host, **({'vcpu': 1} | taken))
 
 
@@ -43,7 +45,7 @@ def test_the_place_ends_with_the_commit_of_the_claim(store, host, other, place):
     outcome = report_outcome(store, anew(store, place, other, vcpu=8))
     assert outcome.outcome is CommitStatus.PLACED
     ended = store.claims.load_claim(place.id)
-    assert (ended.state, ended.planned) == ('released', None)
+    assert (ended.state, ended.former_reservation) == ('released', None)
     assert host.row.used.get('VCPU', 0) == 0
     assert other.row.used == {'VCPU': 8}
     assert store.claims.audit() == CLEAN

@@ -201,7 +201,7 @@ def test_a_name_and_a_parent_change_together_and_no_generation_does(store):
     assert store.providers.update_provider(other.uuid, name='child').parent == root.uuid
     with pytest.raises(exceptions.InvalidMessage) as refusal:
         store.providers.update_provider(other.uuid, parent=None, reparent=False)
-    assert refusal.value.kwargs['why'] == rules.FIXED
+    assert refusal.value.kwargs['why'] == rules.PARENT_FIXED
     assert store.providers.update_provider(other.uuid, parent=None).parent is None
 
 
@@ -210,8 +210,8 @@ def test_parents_and_names_that_cannot_be(store, reparent):
     root, other = store.providers.create_provider('root'), store.providers.create_provider('other')
     store.providers.update_provider(other.uuid, parent=root.uuid)
     refused = {
-        rules.UNKNOWN: {'parent': NOBODY},
-        rules.LOOP: {'parent': other.uuid},
+        rules.PARENT_UNKNOWN: {'parent': NOBODY},
+        rules.PARENT_LOOP: {'parent': other.uuid},
         rules.NAME_TAKEN: {'name': 'other'},
     }
     for why, change in refused.items():

@@ -98,7 +98,7 @@ def test_hosts_that_say_the_same_node_have_names_apart(store):
     assert [host.row.node for host in hosts] == ['cmp-3'] * 3
 
 
-def test_the_own_name_stays_when_a_host_registers_again(store):
+def test_the_placement_name_stays_when_a_host_registers_again(store):
     host = a_host('cmp-1').on(store, node='first')
     host.register(node='second')
     assert (store.providers.load_provider(host.row.uuid).name, host.row.node) == ('first', 'second')
@@ -376,7 +376,7 @@ def test_what_is_below_a_host_is_news_of_the_host(store, host):
 
 
 def test_no_word_of_a_host_is_about_a_provider_of_its_name(store):
-    """The own name of a provider may be what the service of a host is called."""
+    """The name of a provider in Placement may be what the service of a host is called."""
     pool = store.providers.create_provider('cmp-1', inventories=DISKS)
     host = a_host('cmp-1').on(store)
     assert host.id != pool.id
@@ -424,7 +424,7 @@ def test_a_host_that_was_removed_gets_the_next_epoch_there(store):
 
 def test_a_provider_below_another_does_not_become_a_host(store):
     deep = a_tree(store)[3]
-    with pytest.raises(exceptions.InvalidMessage, match='register_host.uuid: .*below another'):
+    with pytest.raises(exceptions.InvalidMessage, match='register_host.uuid: .*not a root'):
         a_host('cmp-1').on(store, uuid=deep)
     assert store.providers.load_provider(deep).kind is HostKind.NESTED
     assert store.feed.load_everything().hosts == []

@@ -5,7 +5,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims import quota
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.claims.quota import Limit, Usage
 from gantt.core.messages.resource_classes import Inventory
 from tests.builders import a_draft, a_group, a_host, claimed, report_outcome, uuid_of
@@ -187,7 +187,7 @@ def test_what_was_handed_over_is_its_guests_and_a_move_counts_once(store, by_sch
     usage = Usage(live_claims=1, amounts=amounts)
     assert store.quotas.quota_usage(['red'], ALL)['red'] == usage
     # What the destination is asked for beyond it is what the server will have more.
-    more = quota.demand(
+    more = quota.requested_usage(
         {'VCPU': 3, 'CUSTOM_LICENSE': 1},
         [guest],
         store.claims.live_claims_of([guest, uuid_of('other')]),
@@ -210,14 +210,16 @@ def test_what_was_handed_over_is_its_guests_and_a_move_counts_once(store, by_sch
 
 
 def _wish(consumer, shares):
-    return AllocationWish(consumer=consumer, allocations=shares, project_id='red', user_id='user')
+    return WantedAllocations(
+        consumer=consumer, allocations=shares, project_id='red', user_id='user'
+    )
 
 
 def test_places_of_plans_are_claims_in_flight_when_a_create_has_them(store, host):
     place_of = planned(store, {'web-1': host, 'web-2': host}, project='red', vcpu=1)
     usage = store.quotas.quota_usage(['red'], ['VCPU'])['red']
     assert (usage.claims_in_flight, usage.live_claims, usage.amounts) == (0, 2, {'VCPU': 2})
-    assert store.plans.planned_usage('red').reservations == 2
+    assert store.quotas.planned_usage('red').reservations == 2
     place = by(place_of['web-1'], project_id='red')
     assert report_outcome(store, a_create(place)).taken == [0]
     assert store.quotas.quota_usage(['red'], [])['red'].claims_in_flight == 1

@@ -5,7 +5,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.host import API
+from gantt.core.resources.host import INVENTORIES_BY_API
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, set_inventories, uuid_of
 
 OTHERS = {'VCPU': Inventory(total=4), 'VGPU': Inventory(total=3, reserved=1, max_unit=2)}
@@ -16,7 +16,7 @@ RACK = uuid_of('rack')
 @pytest.fixture
 def mine(store, host):
     """A host that requests speak for."""
-    store.hosts.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, INVENTORIES_BY_API)
     return host
 
 

@@ -4,7 +4,7 @@
 import msgspec
 import pytest
 
-from gantt.core.records.process import SILENT_SECONDS, STORED_SECONDS, ServiceNote
+from gantt.core.records.process import SILENT_SECONDS, SILENT_STORED_SECONDS, ServiceNote
 from gantt.db.schema import models
 from tests.conftest import READERS
 
@@ -110,8 +110,8 @@ def test_a_new_process_takes_the_place_of_silent_ones_like_it(store):
 def test_a_silent_one_is_remembered_for_a_day(store):
     for name in ('old', 'silent', 'alive'):
         store.services.note_service(_named(name))
-    _silence(store, 'old', STORED_SECONDS + 60)
-    _silence(store, 'silent', STORED_SECONDS - 60)
+    _silence(store, 'old', SILENT_STORED_SECONDS + 60)
+    _silence(store, 'silent', SILENT_STORED_SECONDS - 60)
     store.retention.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=10)
     assert _names(store) == {'silent', 'alive'}
 

@@ -3,7 +3,7 @@
 
 import msgspec
 
-from gantt.core.records.shadow import DIFFER, Compared, ShadowVerdict
+from gantt.core.records.shadow import DIFFERING_VERDICTS, ComparedChoice, ShadowVerdict
 from tests.builders import new_uuid
 from tests.conftest import READERS
 
@@ -11,8 +11,8 @@ from tests.conftest import READERS
 KINDS = READERS
 
 
-def compared(verdict: ShadowVerdict = ShadowVerdict.SAME, **fields) -> Compared:
-    return Compared(
+def compared(verdict: ShadowVerdict = ShadowVerdict.SAME, **fields) -> ComparedChoice:
+    return ComparedChoice(
         **{
             'id': new_uuid(),
             'request_id': new_uuid(),
@@ -44,7 +44,7 @@ def test_they_are_kept_as_said_once_and_newest_first(store):
     assert ids(listed) == ids(reversed(shadows))
     assert listed[0].created_at > 0
     assert listed[2] == msgspec.structs.replace(shadows[0], created_at=listed[2].created_at)
-    assert ids(store.shadows.list_shadows(list(DIFFER), 10)) == [shadows[1].id]
+    assert ids(store.shadows.list_shadows(list(DIFFERING_VERDICTS), 10)) == [shadows[1].id]
     assert ids(store.shadows.list_shadows(None, 1)) == [shadows[2].id]
     assert store.shadows.count_shadows() == {
         ShadowVerdict.SAME: 1,

@@ -26,7 +26,7 @@ def world(store):
 
 def whole(answer):
     """Of an answer all that a caller is sent."""
-    return msgspec.json.encode(members.plain(answer))
+    return msgspec.json.encode(members.encodable_answer(answer))
 
 
 def stored_of(world, request):

@@ -10,7 +10,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.report import RegisterHost
-from gantt.core.resources.group_rule import since_first
+from gantt.core.resources.group_rule import placements_since_first
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -28,7 +28,7 @@ CALLERS = 8
 
 @pytest.fixture
 def store(request, make_store):
-    return make_store(request.param, waits=PATIENT)
+    return make_store(request.param, timeouts=PATIENT)
 
 
 def at_once(work):
@@ -76,7 +76,7 @@ def test_members_of_a_group_in_a_race_are_placed_one_generation_at_a_time(store,
         CommitStatus.PLACED: 1,
         CommitStatus.GROUP_CHANGED: CALLERS - 1,
     }
-    assert since_first(store.groups.load_group(group).generation) == 1
+    assert placements_since_first(store.groups.load_group(group).generation) == 1
 
 
 def test_of_registrations_in_a_race_none_comes_before_an_older_one_of_its_journal(store, host):
@@ -161,7 +161,7 @@ def test_a_guest_that_starts_in_the_middle_of_a_race_keeps_its_claim(store):
         ).outcome
 
     confirmed, *outcomes = at_once(work)
-    expected = {'ok': {CommitStatus.BARRED}, 'gone': {CommitStatus.PLACED}}
+    expected = {'ok': {CommitStatus.REJECTED}, 'gone': {CommitStatus.PLACED}}
     assert set(outcomes) == expected[confirmed]
     assert len(live(store)) == 1
     assert store.claims.audit() == CLEAN

@@ -5,8 +5,8 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost
-from gantt.core.nova.events import GuestDeleted, GuestLocation, GuestsListed, NovaCast, NovaGuest
-from gantt.core.nova.events import GuestsUpdated as Updated
+from gantt.nova.model.events import GuestDeleted, GuestLocation, GuestsListed, NovaCast, NovaGuest
+from gantt.nova.model.events import GuestsUpdated as Updated
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid, state_of
 
 TIME = 2_000_000_000.0
@@ -15,7 +15,7 @@ TIME = 2_000_000_000.0
 def listed(*guests, host='cmp-1', number=0):
     word = GuestsListed(host=host, consumers=list(guests))
     cast_id = new_uuid()
-    return NovaCast(id=cast_id, requested_at=TIME + 120 * number, word=word)
+    return NovaCast(id=cast_id, requested_at=TIME + 120 * number, event=word)
 
 
 def words(guest):
@@ -25,7 +25,7 @@ def words(guest):
     casts = [listed(number=number) for number in range(3)]
     return [
         *casts,
-        *(NovaCast(id=new_uuid(), requested_at=TIME + 900, word=word) for word in (gone, present)),
+        *(NovaCast(id=new_uuid(), requested_at=TIME + 900, event=word) for word in (gone, present)),
     ]
 
 

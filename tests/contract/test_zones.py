@@ -8,16 +8,17 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
+from gantt.core.claims.child_claim import ChildClaim
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
+from gantt.core.claims.idempotency_keys import request_id_in_zone
 from gantt.core.messages.request import GroupRef, Policy, Purpose
-from gantt.core.zones.idempotency_keys import key_of, own_name
-from gantt.core.zones.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.zones import changes
-from gantt.scheduler.ports.zones import AllocationAbove, LocalShare, OpenRequest, StoredBelow
+from gantt.zones.model.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord, scoped_id
+from gantt.zones.ports import LocalShare, OpenRequest, ParentAllocation
+from gantt.zones.sql import changes
 from tests.builders import CLEAN, a_draft, claimed, new_uuid, report_outcome, uuid_of
 from tests.conftest import READERS
 from tests.contract.test_threads import at_once
@@ -30,7 +31,7 @@ PARENT = ParentRecord(name='top', identity='user-1', project_id='of-top')
 
 @pytest.fixture
 def store(request, make_store):
-    return make_store(request.param, waits=PATIENT)
+    return make_store(request.param, timeouts=PATIENT)
 
 
 def a_request(request_id=None, **fields):
@@ -62,9 +63,9 @@ def below(request, **fields):
         'purpose': request.purpose,
         'project_id': 'demo',
         'state': 'reserved',
-        'place': 'g1.' + 'x' * 60_000,
+        'sealed_host': 'g1.' + 'x' * 60_000,
     }
-    return StoredBelow(**{**base, **fields})
+    return ChildClaim(**{**base, **fields})
 
 
 def finish(store, request, *claims, **changes):
@@ -77,7 +78,7 @@ def finish(store, request, *claims, **changes):
 
 def stored(store, *args, **query):
     """Claims below without their times."""
-    rows = store.zone_claims.child_claims(*args, **query)
+    rows = store.child_claims.find(*args, **query)
     return [msgspec.structs.replace(row, created_at=0.0, updated_at=0.0) for row in rows]
 
 
@@ -91,7 +92,7 @@ def became(store, claim, state):
 
 def note(store, child, states, incarnation=5):
     changes = ZoneChanges(incarnation=incarnation, revision=7.5, claims=[])
-    store.zone_claims.note_changes_below(child, changes, states, 3)
+    store.zone_claims.note_child_changes(child, changes, states, 3)
 
 
 def a_rule(policy='affinity', uuid='group'):
@@ -104,7 +105,7 @@ def of_group(policy='affinity', **fields):
 
 def test_the_rule_of_a_group_comes_with_the_opening(store):
     store.zones.save_child_zone(EAST)
-    assert outcome_of(store, of_group(None)) is CommitStatus.BARRED
+    assert outcome_of(store, of_group(None)) is CommitStatus.REJECTED
     first = store.zone_requests.open_request(of_group())
     assert (first.outcome, first.rule.policy) == (None, 'affinity')
     named = of_group(None)
@@ -116,14 +117,14 @@ def test_the_rule_of_a_group_comes_with_the_opening(store):
     claim = below(other, group=uuid_of('group'))
     assert finish(store, other, claim, group=a_rule('anti-affinity'))
     refused = store.zone_requests.open_request(of_group()).outcome
-    assert refused.outcome is CommitStatus.BARRED
+    assert refused.outcome is CommitStatus.REJECTED
     assert "exists with policy 'anti-affinity'" in refused.reason
     # A zone above may say another one once nobody is left.
     above = {'of_parent': True, 'project_id': 'of-top'}
-    assert outcome_of(store, of_group(**above)) is CommitStatus.BARRED
+    assert outcome_of(store, of_group(**above)) is CommitStatus.REJECTED
     became(store, claim, 'released')
-    assert outcome_of(store, of_group()) is CommitStatus.BARRED
-    assert outcome_of(store, of_group(**above)) is CommitStatus.BARRED, "it is another project's"
+    assert outcome_of(store, of_group()) is CommitStatus.REJECTED
+    assert outcome_of(store, of_group(**above)) is CommitStatus.REJECTED, "it is another project's"
 
 
 def test_a_zone_above_may_make_its_group_anew(store):
@@ -133,9 +134,9 @@ def test_a_zone_above_may_make_its_group_anew(store):
     store.zone_requests.open_request(first)
     claim = below(first, group=uuid_of('group'), project_id='of-top')
     assert finish(store, first, claim, group=a_rule())
-    assert not store.zone_requests.is_idle_group(uuid_of('group'), 'of-top')
+    assert not store.groups.is_idle_group(uuid_of('group'), 'of-top')
     became(store, claim, 'released')
-    assert store.zone_requests.is_idle_group(uuid_of('group'), 'of-top')
+    assert store.groups.is_idle_group(uuid_of('group'), 'of-top')
     assert (
         store.zone_requests.open_request(of_group('anti-affinity', **above)).rule.policy
         == 'anti-affinity'
@@ -222,7 +223,7 @@ def test_a_request_is_opened_once_and_finished_by_its_owner(store):
     claim = below(request)
     assert not finish(store, request, claim, owner='worker-2')
     assert not finish(store, request, claim, attempt=2)
-    assert store.zone_claims.child_claims(request.id) == []
+    assert store.child_claims.find(request.id) == []
     assert finish(store, request, claim)
     assert stored(store, request.id) == [claim]
     assert stored(store, consumers=request.consumers) == [claim]
@@ -249,7 +250,7 @@ def test_what_a_split_request_has_here_becomes_its_own_with_its_answer(store, ho
     assert (claim.id, claim.member, claim.attempt) == (own_claim.id, 1, request.attempt)
     assert store.requests.load_request(share.key) is None
     (change,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (change.claim.claim_id, change.claim.key) == (own_claim.id, request.id)
+    assert (change.claim_id, change.key) == (own_claim.id, request.id)
     assert store.claims.audit() == CLEAN
     assert not store.requests.cancel_request(share.key, 'given back too late').outcomes
     store.requests.cancel_request(request.id, 'not wanted')
@@ -277,7 +278,7 @@ def test_a_consumer_is_on_its_way_by_one_request(store):
     first, second = a_request(), a_request()
     assert outcome_of(store, first) == 'ours'
     outcome = store.zone_requests.open_request(second).outcome
-    assert outcome.outcome is CommitStatus.BARRED and first.consumers[0] in outcome.reason
+    assert outcome.outcome is CommitStatus.REJECTED and first.consumers[0] in outcome.reason
     assert store.requests.load_request(second.id) is None, 'nothing is left of one that cannot be'
     move = a_request(purpose=Purpose.LIVE_MIGRATE)
     assert outcome_of(store, move) == 'ours'
@@ -286,7 +287,7 @@ def test_a_consumer_is_on_its_way_by_one_request(store):
     claim = below(second)
     assert finish(store, second, claim)
     store.requests.cancel_request(second.id, 'not wanted')
-    assert outcome_of(store, a_request()) is CommitStatus.BARRED, 'nobody below has heard of it'
+    assert outcome_of(store, a_request()) is CommitStatus.REJECTED, 'nobody below has heard of it'
     became(store, claim, 'released')
     assert outcome_of(store, a_request()) == 'ours'
 
@@ -303,8 +304,8 @@ def test_a_request_whose_consumer_was_placed_meanwhile_is_not_finished(store):
     again = store.zone_requests.open_request(msgspec.structs.replace(frozen, seconds=60.0)).outcome
     assert again.outcome is CommitStatus.OVERDUE
     again = msgspec.structs.replace(frozen, takes_over=again.attempt, attempt=again.attempt + 1)
-    assert outcome_of(store, again) is CommitStatus.BARRED
-    assert len(store.zone_claims.child_claims()) == 1
+    assert outcome_of(store, again) is CommitStatus.REJECTED
+    assert len(store.child_claims.find()) == 1
 
 
 def test_an_owner_that_wakes_up_claims_nothing_here_either(store, host):
@@ -319,7 +320,7 @@ def test_an_owner_that_wakes_up_claims_nothing_here_either(store, host):
 def test_who_has_a_claim_here_is_not_placed_below(store, host):
     (claim,) = claimed(store, a_draft().taking(host))
     request = a_request(consumers=[claim.consumer])
-    assert outcome_of(store, request) is CommitStatus.BARRED
+    assert outcome_of(store, request) is CommitStatus.REJECTED
     store.requests.cancel_request(claim.request_id, 'not wanted')
     assert outcome_of(store, request) == 'ours'
 
@@ -332,10 +333,10 @@ def test_of_a_request_that_stays_only_what_lives_below_is_in_the_way(store, host
     down = a_request()
     assert outcome_of(store, down) == 'ours'
     stays = a_request(consumers=down.consumers, stays=True)
-    assert outcome_of(store, stays) is CommitStatus.BARRED
+    assert outcome_of(store, stays) is CommitStatus.REJECTED
     placed = below(down)
     assert finish(store, down, placed)
-    assert outcome_of(store, stays) is CommitStatus.BARRED
+    assert outcome_of(store, stays) is CommitStatus.REJECTED
     became(store, placed, 'released')
     assert outcome_of(store, stays) == 'ours'
 
@@ -368,7 +369,9 @@ def test_who_takes_over_notes_what_the_first_one_may_have_claimed(store):
     # By the request itself, or by another one for its consumer.
     assert outcome_of(store, a_request()) == 'ours'
     give_backs = {
-        (place, key_of(request, place)) for request in (first, second) for place in (EAST.uuid, own)
+        (place, request_id_in_zone(request, place))
+        for request in (first, second)
+        for place in (EAST.uuid, own)
     }
     assert store.zone_releases.waiting_releases().number == len(give_backs)
     assert given_back_of(store) == give_backs
@@ -397,7 +400,7 @@ def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, h
     assert store.requests.load_request(request.id) is not None
     store.zone_releases.end_abandoned_request(left_request)
     assert store.requests.load_request(request.id) is None
-    assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
+    assert (EAST.uuid, request_id_in_zone(opening, EAST.uuid)) in given_back_of(store)
     assert store.zone_releases.abandoned_requests(10) == []
     assert not finish(store, request, below(request))
     assert report_outcome(store, draft.taking(host)).outcome is CommitStatus.LOST
@@ -413,7 +416,7 @@ def test_what_an_opening_may_have_claimed_is_noted_where_its_request_is_cancelle
     request = a_request()
     opening = store.zone_requests.open_request(request).lock_token
     store.requests.cancel_request(request.id, 'not wanted')
-    assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
+    assert (EAST.uuid, request_id_in_zone(opening, EAST.uuid)) in given_back_of(store)
     assert not finish(store, request, below(request))
     assert store.claims.audit() == CLEAN
 
@@ -432,14 +435,14 @@ def test_no_zone_hears_of_a_cancel_of_a_request_that_stays(store):
     last = store.zone_requests.open_request(taken).lock_token
     assert given_back_of(store) == set()
     store.requests.cancel_request(other.id, 'not wanted either')
-    assert {key for _, key in given_back_of(store)} >= {key_of(last, EAST.uuid)}
-    assert key_of(opened, EAST.uuid) not in {key for _, key in given_back_of(store)}
+    assert {key for _, key in given_back_of(store)} >= {request_id_in_zone(last, EAST.uuid)}
+    assert request_id_in_zone(opened, EAST.uuid) not in {key for _, key in given_back_of(store)}
     assert store.claims.audit() == CLEAN
 
 
 def sent(parent, key, order, consumers, purpose=Purpose.CREATE, **said):
     """An allocation of a zone above."""
-    return AllocationAbove(
+    return ParentAllocation(
         **{'parent': parent, 'key': key, 'order': order, 'consumers': consumers},
         **{'purpose': purpose, 'seconds': 30.0, **said},
     )
@@ -447,7 +450,7 @@ def sent(parent, key, order, consumers, purpose=Purpose.CREATE, **said):
 
 def here(*keys, parent='top'):
     """What they are called here."""
-    return sorted(own_name(parent, key) for key in keys)
+    return sorted(scoped_id(parent, key) for key in keys)
 
 
 def noted(store, *allocation, **said):
@@ -474,19 +477,19 @@ def test_an_allocation_is_noted_at_once_where_nothing_is_known_of_it(store):
             rows = connection.execute(sa.select(models.allocation_orders))
             return {row.consumer: row.request_key for row in rows}
 
-    may = store.database.at_once is not None
+    may = store.database.autocommit is not None
     assert note('k1', 5, one) is may
-    assert orders() == ({one: own_name('top', 'k1')} if may else {})
+    assert orders() == ({one: scoped_id('top', 'k1')} if may else {})
     for seen in (('k1', 5, one), ('k2', 7, one)):
         assert not note(*seen)
     store.requests.cancel_request(
-        own_name('top', cancelled_key), 'it was given back before it came'
+        scoped_id('top', cancelled_key), 'it was given back before it came'
     )
     assert not note(cancelled_key, 8, two)
     assert two not in orders()
     if may:
         # Others on this connection wait for the disk.
-        waits = store.database.at_once.read(
+        waits = store.database.autocommit.read(
             lambda tx: tx.first(sa.text('SHOW synchronous_commit'))[0]
         )
         assert waits == 'on'
@@ -545,7 +548,7 @@ def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(s
     store.zones.save_child_zone(EAST)
     request = a_request()
     token = store.zone_requests.open_request(request).lock_token
-    claim = below(request, key=key_of(token, EAST.uuid))
+    claim = below(request, key=request_id_in_zone(token, EAST.uuid))
     claim_below = ClaimBelow(
         claim_id=claim.claim_id, key=claim.key, consumer=claim.consumer, state=State.RESERVED
     )
@@ -554,16 +557,16 @@ def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(s
     def meanwhile(self, query, **given):
         rows = read(self, query, **given)
         if not finished and any(
-            query is statement for statement in (changes.STATES, changes.OPENINGS)
+            query is statement for statement in (changes.KNOWN_STATES, changes.OPEN_LOCK_TOKENS)
         ):
             finished.append(query)
             assert finish(store, request, claim)
         return rows
 
     monkeypatch.setattr(session.Tx, 'all', meanwhile)
-    assert store.zone_claims.unknown_below(EAST.uuid, [claim_below]) == ([], set())
+    assert store.zone_claims.unknown_child_claims(EAST.uuid, [claim_below]) == ([], set())
     assert finished
-    assert store.zone_claims.unknown_below(EAST.uuid, [claim_below]) == ([], set())
+    assert store.zone_claims.unknown_child_claims(EAST.uuid, [claim_below]) == ([], set())
 
 
 def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
@@ -596,11 +599,11 @@ def test_what_was_written_here_bars_who_may_place_it_below_and_zones_above(store
     shares = {host.row.uuid: {'VCPU': 1}}
     [consumer] = overdue.consumers
     store.allocations.write_allocations(
-        [AllocationWish(consumer=consumer, allocations=shares, **own)]
+        [WantedAllocations(consumer=consumer, allocations=shares, **own)]
     )
     again = msgspec.structs.replace(overdue, owner='w2', attempt=2, takes_over=1, seconds=9.0)
-    assert outcome_of(store, again) is CommitStatus.BARRED
-    assert outcome_of(store, a_request(consumers=[consumer])) is CommitStatus.BARRED
+    assert outcome_of(store, again) is CommitStatus.REJECTED
+    assert outcome_of(store, a_request(consumers=[consumer])) is CommitStatus.REJECTED
     assert outcome_of(store, a_request(consumers=[consumer], stays=True)) == 'ours'
     for order in (0, 5):
         with pytest.raises(exceptions.Refused, match=consumer):
@@ -613,15 +616,15 @@ def test_of_many_allocations_for_a_consumer_none_comes_before_one_that_is_known(
 
         def work(number, guest=guest, seen=seen):
             try:
-                barred = noted(store, 'top', f'k{number}', number + 1, [guest], Purpose.CREATE)
+                ended_keys = noted(store, 'top', f'k{number}', number + 1, [guest], Purpose.CREATE)
             except exceptions.AllocationOutdated:
                 return
-            seen.append((number, barred))
+            seen.append((number, ended_keys))
 
         at_once(lambda number: work(number))
         numbers = [number for number, _ in seen]
         # Each but the first one has ended the one that was let in before it.
-        ended = {key for _, barred in seen for key in barred}
+        ended = {key for _, ended_keys in seen for key in ended_keys}
         last = max(numbers)
         assert ended == set(here(*(f'k{number}' for number in numbers if number != last)))
 
@@ -632,7 +635,7 @@ def test_a_zone_above_is_not_forgotten_while_an_allocation_of_it_is_under_way(st
         assert noted(store, 'top', 'k1', order, [new_uuid()]) == []
         with pytest.raises(exceptions.InUse, match='under way'):
             store.zones.remove_parent_zone('top')
-    store.requests.cancel_request(own_name('top', 'k1'), 'it is given back')
+    store.requests.cancel_request(scoped_id('top', 'k1'), 'it is given back')
     store.zones.remove_parent_zone('top')
     for order in (0, 6):
         message = sent('top', 'k2', order, [new_uuid()])
@@ -647,11 +650,11 @@ def test_a_zone_above_is_not_forgotten_while_an_allocation_of_it_is_under_way(st
 def test_a_zone_above_hears_of_its_claims_by_its_own_keys_and_with_its_receipts(store):
     store.zones.save_child_zone(EAST)
     assert noted(store, 'top', 'k1', 5, [uuid_of('guest')], receipt='sealed') == []
-    request = a_request(id=own_name('top', 'k1'))
+    request = a_request(id=scoped_id('top', 'k1'))
     assert outcome_of(store, request) == 'ours'
     assert finish(store, request, below(request, parent='top'))
     (change,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (change.claim.key, change.claim.receipt) == ('k1', 'sealed')
+    assert (change.key, change.receipt) == ('k1', 'sealed')
 
 
 def test_of_many_requests_for_one_consumer_one_is_opened(store):
@@ -682,7 +685,7 @@ def test_of_many_who_take_over_and_the_owner_that_wakes_up_one_finishes(store):
             return False
 
         assert sum(at_once(work)) == 1
-        assert len(store.zone_claims.child_claims(consumers=request.consumers)) == 1
+        assert len(store.child_claims.find(consumers=request.consumers)) == 1
 
 
 def test_a_zone_that_was_removed_meanwhile_has_no_claims(store):
@@ -691,7 +694,7 @@ def test_a_zone_that_was_removed_meanwhile_has_no_claims(store):
     assert outcome_of(store, request) == 'ours'
     store.zones.remove_child_zone(EAST.uuid)
     assert not finish(store, request, below(request))
-    assert store.zone_claims.child_claims() == []
+    assert store.child_claims.find() == []
 
 
 def test_what_became_of_claims_is_noted_and_shown_to_the_zone_above(store):
@@ -701,14 +704,14 @@ def test_what_became_of_claims_is_noted_and_shown_to_the_zone_above(store):
     claim = below(request, parent='top')
     finish(store, request, claim)
     (first,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (first.claim.claim_id, first.claim.state) == (claim.claim_id, 'reserved')
+    assert (first.claim_id, first.state) == (claim.claim_id, 'reserved')
     became(store, claim, 'confirmed')
-    (then,) = store.zone_claims.claims_of_parent('top', first.at, 10)
-    assert (then.claim.state, then.claim.key) == ('confirmed', request.id)
-    assert then.at >= first.at
+    (then,) = store.zone_claims.claims_of_parent('top', first.changed_at, 10)
+    assert (then.state, then.key) == ('confirmed', request.id)
+    assert then.changed_at >= first.changed_at
     assert store.zone_claims.claims_of_parent('other', 0.0, 10) == []
     (zone,) = store.zones.child_zones()
-    assert (zone.incarnation, zone.revision, zone.own_incarnation) == (5, 7.5, 3)
+    assert (zone.incarnation, zone.revision, zone.synced_incarnation) == (5, 7.5, 3)
 
 
 def as_said(claim, **changes):
@@ -727,26 +730,32 @@ def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(stor
     store.zones.save_child_zone(EAST)
     request = a_request()
     opening = store.zone_requests.open_request(request).lock_token
-    made_now = as_said(below(request, key=key_of(opening, EAST.uuid)))
+    made_now = as_said(below(request, key=request_id_in_zone(opening, EAST.uuid)))
     ending = as_said(below(request, consumer=new_uuid()))
     store.zone_releases.add_releases([(EAST.uuid, ending.key)])
     ended = as_said(below(request), state=State.RELEASED)
     forgotten = as_said(below(request), state=State.CONFIRMED)
     other = as_said(below(request, consumer=new_uuid()))
     reported = [made_now, ending, ended, forgotten, other]
-    assert store.zone_claims.unknown_below(EAST.uuid, reported) == ([forgotten, other], set())
+    assert store.zone_claims.unknown_child_claims(EAST.uuid, reported) == (
+        [forgotten, other],
+        set(),
+    )
     runs = [msgspec.structs.replace(c, state=State.CONFIRMED) for c in (made_now, ending)]
     for claim in runs:
-        assert store.zone_claims.unknown_below(EAST.uuid, [claim]) == ([], {claim.claim_id})
+        assert store.zone_claims.unknown_child_claims(EAST.uuid, [claim]) == ([], {claim.claim_id})
     assert finish(store, request, below(request, claim_id=forgotten.claim_id))
-    assert store.zone_claims.unknown_below(EAST.uuid, [forgotten]) == ([], set())
-    assert store.zone_claims.unknown_below(uuid_of('west'), [forgotten]) == ([forgotten], set())
-    assert store.zone_claims.unknown_below(EAST.uuid, []) == ([], set())
+    assert store.zone_claims.unknown_child_claims(EAST.uuid, [forgotten]) == ([], set())
+    assert store.zone_claims.unknown_child_claims(uuid_of('west'), [forgotten]) == (
+        [forgotten],
+        set(),
+    )
+    assert store.zone_claims.unknown_child_claims(EAST.uuid, []) == ([], set())
     store.zone_releases.end_releases([(EAST.uuid, ending.key)])
-    assert store.zone_claims.unknown_below(EAST.uuid, runs) == (runs, set())
+    assert store.zone_claims.unknown_child_claims(EAST.uuid, runs) == (runs, set())
 
 
-def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
+def test_what_was_forgotten_is_restored_and_holds_its_consumer(store):
     store.zones.save_child_zone(EAST)
     group, key = uuid_of('group'), new_uuid()
     lost = a_request()
@@ -756,26 +765,26 @@ def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
             request_id=key,
             key=key,
             consumer=uuid_of('guest', n),
-            read_back=True,
+            restored=True,
             project_id=None,
             group=group,
         )
         for n in range(2)
     ]
     for _ in range(2):
-        store.zone_claims.read_back(claims, {key: b'answer'})
+        store.zone_claims.restore(claims, {key: b'answer'})
     assert sorted(stored(store, key), key=str) == sorted(claims, key=str)
     assert store.requests.load_request(key).answer == b'answer'
     for claim in claims:
         template = a_request(consumers=[claim.consumer])
         for request in (template, msgspec.structs.replace(template, stays=True)):
-            assert outcome_of(store, request) is CommitStatus.BARRED
-    assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (0, 2, 0)}
+            assert outcome_of(store, request) is CommitStatus.REJECTED
+    assert store.zone_figures.claims_to_check() == {EAST.uuid: (0, 2, 0)}
     assert store.zone_requests.zone_of_group(group, uuid_of('own')) == EAST.uuid
     assert store.claims.audit() == CLEAN
     became(store, claims[0], 'released')
     assert outcome_of(store, a_request(consumers=[claims[0].consumer])) == 'ours'
-    assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (0, 1, 0)}
+    assert store.zone_figures.claims_to_check() == {EAST.uuid: (0, 1, 0)}
 
 
 def test_who_was_placed_elsewhere_meanwhile_stays_that_requests(store):
@@ -783,10 +792,10 @@ def test_who_was_placed_elsewhere_meanwhile_stays_that_requests(store):
     request = a_request()
     assert outcome_of(store, request) == 'ours'
     key = new_uuid()
-    back = below(request, request_id=key, key=key, read_back=True, project_id=None)
-    store.zone_claims.read_back([back], {key: b'answer'})
+    back = below(request, request_id=key, key=key, restored=True, project_id=None)
+    store.zone_claims.restore([back], {key: b'answer'})
     assert finish(store, request, below(request))
-    assert outcome_of(store, a_request()) is CommitStatus.BARRED
+    assert outcome_of(store, a_request()) is CommitStatus.REJECTED
 
 
 def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(store):
@@ -798,24 +807,24 @@ def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(s
         claims.append(below(request, parent='top'))
         finish(store, request, claims[-1])
     note(store, EAST.uuid, {claim.claim_id: 'lost' for claim in claims})
-    assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (2, 0, 0)}
+    assert store.zone_figures.claims_to_check() == {EAST.uuid: (2, 0, 0)}
     assert store.zone_claims.claims_of_parent('top', 0.0, 10) == [], (
         'nobody knows that it has ended'
     )
     for request in (first, second):
-        assert outcome_of(store, a_request(consumers=request.consumers)) is CommitStatus.BARRED
+        assert outcome_of(store, a_request(consumers=request.consumers)) is CommitStatus.REJECTED
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
     store.retention.purge(**everything)
-    assert len(store.zone_claims.child_claims()) == 2
+    assert len(store.child_claims.find()) == 2
     with pytest.raises(exceptions.InUse):
         store.zones.remove_child_zone(EAST.uuid)
     store.zone_claims.end_lost(EAST.uuid, claims[0].key)
     became(store, claims[1], 'confirmed')
-    assert {row.claim_id: row.state for row in store.zone_claims.child_claims()} == {
+    assert {row.claim_id: row.state for row in store.child_claims.find()} == {
         claims[0].claim_id: 'released',
         claims[1].claim_id: 'confirmed',
     }
-    assert store.zone_figures.claims_to_look_at() == {}
+    assert store.zone_figures.claims_to_check() == {}
 
 
 def test_changes_are_shown_oldest_first_as_many_as_wanted(store):
@@ -827,11 +836,9 @@ def test_changes_are_shown_oldest_first_as_many_as_wanted(store):
         child_claims.append(below(request, parent='top'))
         finish(store, request, child_claims[-1])
     page = store.zone_claims.claims_of_parent('top', 0.0, 3)
-    assert [change.claim.consumer for change in page] == [
-        claim.consumer for claim in child_claims[:3]
-    ]
-    rest = store.zone_claims.claims_of_parent('top', page[-1].at, 10)
-    seen = {change.claim.consumer for change in [*page, *rest]}
+    assert [change.consumer for change in page] == [claim.consumer for claim in child_claims[:3]]
+    rest = store.zone_claims.claims_of_parent('top', page[-1].changed_at, 10)
+    seen = {change.consumer for change in [*page, *rest]}
     assert seen == {claim.consumer for claim in child_claims}
 
 
@@ -848,5 +855,5 @@ def test_old_requests_are_forgotten_with_what_they_had_below(store):
     became(store, claim, 'expired')
     for _ in range(3):
         store.retention.purge(**everything)
-    assert store.zone_claims.child_claims() == []
+    assert store.child_claims.find() == []
     assert store.requests.load_request(request.id) is None

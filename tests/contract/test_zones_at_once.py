@@ -21,7 +21,7 @@ ROUNDS = 10
 
 @pytest.fixture
 def store(request, make_store):
-    return make_store(request.param, waits=PATIENT)
+    return make_store(request.param, timeouts=PATIENT)
 
 
 def removed(store):
@@ -39,7 +39,7 @@ def agree(store, request, is_finished, is_removed):
     assert [child.uuid for child in store.zones.child_zones()] == (
         [EAST.uuid] if is_finished else []
     )
-    assert len(store.zone_claims.child_claims(request.id)) == is_finished
+    assert len(store.child_claims.find(request.id)) == is_finished
 
 
 def test_a_zone_is_not_removed_between_a_look_at_it_and_the_claim_there(store):
@@ -58,7 +58,7 @@ def test_a_zone_is_not_removed_between_a_look_at_it_and_the_claim_there(store):
                 'consumer': claim.consumer,
                 'purpose': claim.purpose.value,
                 'state': 'released',
-                'place': '',
+                'sealed_host': '',
                 'created_at': 0.0,
                 'updated_at': 0.0,
             }
@@ -104,7 +104,7 @@ def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store
     [child] = store.zones.child_zones()
     assert [answer == 'it is' for answer in answers] == [zone.uuid == child.uuid for zone in zones]
     others = {answer for answer in answers if answer != 'it is'}
-    assert others == {"another zone is called 'east'; expected a name of its own"}
+    assert others == {"name 'east' is that of another zone; expected a name that no zone has"}
 
 
 def test_one_zone_below_that_comes_at_once_under_many_names_has_one(store):

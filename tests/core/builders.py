@@ -109,10 +109,10 @@ def state_of(table: HostTable) -> dict[str, Any]:
         'free': table.free.copy().tolist(),
         'instances': table.instances.tolist(),
         'placed': {
-            name: set(table.placed.on(int(i)))
+            name: set(table.placed.on_provider(int(i)))
             for name, i in zip(table.names, table.ids, strict=True)
         },
-        'pending': {int(i): table.pending_of(int(i)) for i in table.ids},
+        'pending': {int(i): table.pending_claims_of(int(i)) for i in table.ids},
     }
 
 

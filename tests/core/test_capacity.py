@@ -10,7 +10,7 @@ import pytest
 from gantt import plugin_loader
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.placement.capacity import GROUP_RULE, room
+from gantt.core.placement.capacity import GROUP_RULE_BOUND, free_capacity
 from tests.core.builders import (
     a_change,
     a_guest,
@@ -28,7 +28,7 @@ GROUP = an_id(9)
 
 def counted(table, group=None, **amounts):
     spec = RequestSpec(resources=amounts, group=group)
-    return room(table, spec, np.arange(len(table)))
+    return free_capacity(table, spec, np.arange(len(table)))
 
 
 def test_counts_by_host_and_what_bounds_them():
@@ -37,12 +37,12 @@ def test_counts_by_host_and_what_bounds_them():
     assert count.counts.tolist() == [8, 2, 0, 0]
     assert count.total == 10
     assert count.bound_counts() == {'VCPU': 3, 'MEMORY_MB': 1}
-    assert count.runs_out_first == 'VCPU'
+    assert next(iter(count.bound_counts())) == 'VCPU'
 
 
 def test_no_host_no_room():
     count = counted(a_table(), VCPU=1)
-    assert (count.total, count.runs_out_first) == (0, None)
+    assert (count.total, count.bound_counts()) == (0, {})
 
 
 def test_the_rule_of_a_group_bounds():
@@ -50,7 +50,7 @@ def test_the_rule_of_a_group_bounds():
     apart = GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY, max_per_host=2)
     count = counted(table, apart, VCPU=1)
     assert count.counts.tolist() == [1, 2, 1]
-    assert count.bound_counts() == {GROUP_RULE: 2, 'VCPU': 1}
+    assert count.bound_counts() == {GROUP_RULE_BOUND: 2, 'VCPU': 1}
 
 
 def test_together_is_what_one_host_takes_unless_the_group_is_on_several():
@@ -74,7 +74,7 @@ def a_big_host(number=1, **fields):
 def of_layouts(table, specs=None, layouts_max=1000, **amounts):
     amounts = {'MEMORY_MB': 1024} | amounts
     spec = a_spec({'hw:cpu_policy': 'dedicated'} | (specs or {}), **amounts)
-    return room(table, spec, np.arange(len(table)), PIPELINE.inside, layouts_max)
+    return free_capacity(table, spec, np.arange(len(table)), PIPELINE.inside, layouts_max)
 
 
 def test_guests_are_laid_out_one_after_another():
@@ -96,17 +96,17 @@ def test_guests_are_laid_out_one_after_another():
 
 def test_what_is_there_already_and_pages_and_devices_count():
     host = a_big_host(1, devices=[a_pool(3, None)])
-    layout = laid(pinned(6), a_table(host).room(0))
+    layout = laid(pinned(6), a_table(host).free_topology(0))
     guest = msgspec.structs.replace(a_guest(1, 1), layout=layout)
     table = a_table(a_change(host, guest), msgspec.structs.replace(host, id=2, name='cmp-2'))
     assert of_layouts(table, PCPU=4).counts.tolist() == [2, 4]
     large = {'hw:mem_page_size': '1GB'}
     count = of_layouts(table, large, PCPU=1, MEMORY_MB=3072)
     assert count.counts.tolist() == [4, 4]
-    assert count.runs_out_first == 'pages in one NUMA cell'
+    assert next(iter(count.bound_counts())) == 'pages in one NUMA cell'
     count = of_layouts(table, {'pci_passthrough:alias': 'gpu'}, PCPU=1, MEMORY_MB=64)
-    assert (count.counts.tolist(), count.runs_out_first) == ([3, 3], 'devices')
-    assert table.room(1).pools[0].free == 3
+    assert (count.counts.tolist(), [*count.bound_counts()]) == ([3, 3], ['devices'])
+    assert table.free_topology(1).pools[0].free == 3
 
 
 def test_alike_hosts_are_worked_out_once_and_the_rest_is_an_estimate():
@@ -122,7 +122,7 @@ def test_alike_hosts_are_worked_out_once_and_the_rest_is_an_estimate():
 def test_a_request_that_asks_nothing_of_the_inside_is_counted_by_amounts():
     table = a_table(a_big_host(1, vcpu=4))
     spec = RequestSpec(resources={'VCPU': 1})
-    assert room(table, spec, np.arange(1), PIPELINE.inside).counts.tolist() == [4]
+    assert free_capacity(table, spec, np.arange(1), PIPELINE.inside).counts.tolist() == [4]
 
 
 @pytest.mark.parametrize('seed', range(25))
@@ -146,7 +146,7 @@ def test_as_many_are_counted_as_can_be_placed(seed):
         specs['hw:numa_nodes'] = '2'
     spec = a_spec(specs, PCPU=2, MEMORY_MB=2048)
     table = a_table(*hosts)
-    counted_ = room(table, spec, np.arange(len(table)), PIPELINE.inside)
+    counted_ = free_capacity(table, spec, np.arange(len(table)), PIPELINE.inside)
     request = msgspec.structs.replace(a_request(alternates=0), spec=spec)
     placed = [0] * len(table)
     for n in range(100):

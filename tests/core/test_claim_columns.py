@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gantt.core.claims.commit import ClaimColumns, ClaimDraft
-from gantt.core.messages.layout import unsettled
+from gantt.core.messages.layout import layout_with_amounts
 from gantt.core.resources.host import Placed
 from gantt.scheduler import table_log
 from tests.builders import a_draft, new_uuid
@@ -45,29 +45,40 @@ def test_columns_are_the_drafts_that_were_added(kinds):
     assert columns == ClaimColumns.of(drafts) and ClaimColumns.of(columns) is columns
     assert columns[-1] == drafts[-1] and columns[1:] == drafts[1:]
     odd = range(0, len(drafts), 2)
-    assert columns.touched() == {d.claim.provider_id for d in drafts}
-    assert columns.touched(odd) == {drafts[i].claim.provider_id for i in odd}
-    picks = [(d.claim.allocations[d.claim.provider_id], placed(d.claim)) for d in drafts]
-    assert table_log.picked(columns) == table_log.Picks(True, picks).written()
-    rest = [pick for i, pick in enumerate(picks) if i not in odd]
-    assert table_log.taken_back(columns, odd) == table_log.Picks(False, rest).written()
+    assert columns.provider_ids() == {d.claim.provider_id for d in drafts}
+    assert columns.provider_ids(odd) == {drafts[i].claim.provider_id for i in odd}
+    table = Taken()
+    table_log.picks_added(columns).apply(table)
+    assert table.picks == {d.claim.id: pick_of(d.claim) for d in drafts}
+    table_log.picks_removed(columns, odd).apply(table)
+    assert table.picks == {drafts[i].claim.id: pick_of(drafts[i].claim) for i in odd}
 
 
-def placed(claim) -> Placed:
-    return Placed(
-        claim.id,
-        claim.consumer,
-        claim.provider_id,
-        claim.group,
-        None if claim.layout is None else unsettled(claim.layout),
-        claim.image,
-        claim.flavor,
-    )
+class Taken:
+    """The picks on a table."""
+
+    def __init__(self) -> None:
+        self.picks = {}
+
+    def add_pick(self, provider_id, amounts, placed, shares):
+        assert placed.provider_id == provider_id
+        self.picks[placed.claim_id] = amounts, placed, shares
+
+    def remove_pick(self, provider_id, amounts, claim_id):
+        _, placed, _ = self.picks.pop(claim_id)
+        assert placed.provider_id == provider_id
+
+
+def pick_of(claim) -> tuple:
+    layout = None if claim.layout is None else layout_with_amounts(claim.layout)
+    ids = (claim.id, claim.consumer, claim.provider_id)
+    placed = Placed(*ids, claim.group, layout, claim.image, claim.flavor)
+    return claim.allocations[claim.provider_id], placed, {}
 
 
 def test_what_takes_from_several_providers_touches_them_all():
     base = a_draft().taking(7).fields['claims'][0]
     wide = replace(base, claim=replace(base.claim, allocations={**base.claim.allocations, 99: {}}))
     columns = ClaimColumns.of([base, wide])
-    assert columns.touched([0]) == {base.claim.provider_id}
-    assert columns.touched([1]) == columns.touched() == {base.claim.provider_id, 99}
+    assert columns.provider_ids([0]) == {base.claim.provider_id}
+    assert columns.provider_ids([1]) == columns.provider_ids() == {base.claim.provider_id, 99}

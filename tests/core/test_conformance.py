@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every filter and weigher of ours conforms; a plugin that breaks a rule of the kit is reported."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import os
@@ -12,10 +13,14 @@ import numpy as np
 import pytest
 
 from gantt import exceptions
-from gantt.core.filters.base import Filter, PerHostFilter
+from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter
 from gantt.core.filters.resources import ResourcesFilter
+from gantt.core.messages.keys import known_keys
+from gantt.core.messages.keys.known_keys import KeyKind
+from gantt.core.messages.request import RequestSpec
+from gantt.core.table.columns import COLUMNS
 from gantt.core.weighers.base import ColumnWeigher, Weigher
-from gantt.testing import conformance
+from gantt.testing import clouds, conformance
 
 OWN = {
     f'{group.rpartition(".")[2]} {entry.name}': entry
@@ -28,6 +33,53 @@ OWN = {
 @pytest.mark.parametrize('name', sorted(OWN))
 def test_ours_conform(name):
     conformance.check(OWN[name].load(), cases=30)
+
+
+@pytest.mark.parametrize('name', sorted(name for name in OWN if name.startswith('filters')))
+def test_hints_that_ours_read_are_known(name):
+    rule, read = OWN[name].load()(), set()
+    for seed in range(5):
+        rng = random.Random(seed)
+        table = conformance.WatchedTable(clouds.a_table(*clouds.a_cloud(rng)))
+        spec = conformance.WatchedSpec(clouds.a_spec(rng))
+        with contextlib.suppress(exceptions.InvalidMessage):
+            if isinstance(rule, PairwiseFilter):
+                rule.mask_for(table, spec, conformance.CONSUMER)
+            else:
+                rule.mask(table, spec)
+        read |= spec.hints_requested.columns_read
+    unknown = sorted(hint for hint in read if known_keys.known_key(KeyKind.HINT, hint) is None)
+    assert unknown == [], 'expected them in gantt/core/messages/keys/known_keys.py'
+
+
+def test_hosts_of_the_kit_differ_in_each_column():
+    values: dict[str, set] = {name: set() for name in COLUMNS}
+    for seed in range(30):
+        table = clouds.a_table(*clouds.a_cloud(random.Random(seed)))
+        for name in COLUMNS:
+            values[name] |= set(np.asarray(getattr(table, name)).ravel().tolist())
+    same = {name for name in COLUMNS if len(values[name]) < 2}
+    assert same == {'generation', 'version'}, (
+        'a filter of this column is not examined: let hosts of gantt/testing/clouds.py differ in it'
+    )
+
+
+#: Fields of a request that the kit does not have; the tests of the filters that read them do.
+NOT_VARIED = {
+    *('consumer_type', 'devices', 'kind', 'max_resources', 'move_id', 'networks', 'tree'),
+}
+
+
+def test_requests_of_the_kit_differ_in_each_field():
+    values: dict[str, set] = {name: set() for name in RequestSpec.__struct_fields__}
+    for seed in range(100):
+        spec = clouds.a_spec(random.Random(seed))
+        for name in values:
+            values[name].add(repr(getattr(spec, name)))
+    same = {name for name, texts in values.items() if len(texts) < 2}
+    assert same == NOT_VARIED, (
+        'a filter of this field is not examined: let requests of gantt/testing/clouds.py have it'
+    )
 
 
 class Climbs(ColumnWeigher):
@@ -253,6 +305,20 @@ class BelievesAHint(Filter):
         return hosts.instances < int(spec.hints['limit'][0])
 
 
+class PassesOthers(Filter):
+    columns = ('instances',)
+    local = True
+
+    def concerns(self, spec):
+        return 'few' in spec.hints
+
+    def mask(self, hosts, spec):
+        return hosts.instances < 1 if self.concerns(spec) else None
+
+    def passes(self, hosts, spec, row):
+        return True
+
+
 class Leaves(Filter):
     def mask(self, hosts, spec):
         raise SystemExit(3)
@@ -287,6 +353,7 @@ BAD = {
     Infinite: 'shape',
     LocalOnlyInName: 'form',
     Disclaims: 'form',
+    PassesOthers: 'form',
 }
 
 
@@ -302,6 +369,19 @@ def test_a_finding_can_be_seen_again_by_its_seed():
     (finding, *_) = conformance.examine(ByRow)
     again = conformance.examine(ByRow, cases=1, first=finding.seed)
     assert str(finding) in map(str, again)
+
+
+class Local(Filter):
+    columns = ('instances',)
+    local = True
+
+    def mask(self, hosts, spec):
+        return hosts.instances < 1
+
+
+def test_a_local_filter_without_its_form_of_one_host_is_refused():
+    with pytest.raises(exceptions.PluginError, match="'Local': declares local = True and has no"):
+        conformance.examine(Local)
 
 
 class Unmade(Filter):

@@ -12,7 +12,7 @@ from gantt.core.messages import extra_specs
 from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import Aggregate
-from gantt.core.rules import nova_specs
+from gantt.core.rules import nova_json
 from gantt.core.rules.parser import parse
 from tests.core.builders import a_host, a_table, an_id
 from tests.core.filters.plain_specs import match
@@ -35,7 +35,7 @@ def fits(value, requirement, as_nova=False):
     """Return whether the compiled requirement passes a host whose driver reports that value."""
     table = a_table(a_host(1, hypervisor=Hypervisor(cpu_info=json.dumps({'x': value}))))
     family = 'capabilities_printed' if as_nova else 'capabilities'
-    condition = nova_specs.expression(requirement, f'{family}.cpu_info:x', as_nova)
+    condition = nova_json.requirement(requirement, f'{family}.cpu_info:x', as_nova)
     return condition.mask(table, SPEC).tolist()[0]
 
 
@@ -117,7 +117,7 @@ def test_of_aggregates_one_value_that_fits_is_enough(metadata, requirement):
         )
     ]
     table = a_table(*hosts, aggregates=aggregates)
-    condition = nova_specs.expression(requirement, 'metadata_listed.k', False)
+    condition = nova_json.requirement(requirement, 'metadata_listed.k', False)
     assert condition.mask(table, SPEC).tolist() == [
         any(match(part.strip(), requirement) for text in texts for part in text.split(','))
         for texts in metadata
@@ -136,7 +136,7 @@ def test_numbers_at_once_are_as_one_by_one(values, requirement):
             for n, value in enumerate(values, 1)
         )
     )
-    condition = nova_specs.expression(requirement, 'capabilities.x', False)
+    condition = nova_json.requirement(requirement, 'capabilities.x', False)
     texts = [str(int(v) if float(v).is_integer() else v) for v in map(float, values)]
     # A value that is not finite counts as not measured.
     expected = [
@@ -147,5 +147,5 @@ def test_numbers_at_once_are_as_one_by_one(values, requirement):
 
 @given(REQUIREMENTS)
 def test_a_requirement_can_be_said_as_a_rule(requirement):
-    condition = nova_specs.expression(requirement, 'capabilities.cpu_info:arch', False, True)
+    condition = nova_json.requirement(requirement, 'capabilities.cpu_info:arch', False, True)
     assert parse(condition.text).text == condition.text

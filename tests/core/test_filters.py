@@ -5,18 +5,20 @@ from typing import Any
 
 import pytest
 
-from gantt.core.filters.aggregates import AggregatesFilter
-from gantt.core.filters.availability_zone import AvailabilityZoneFilter
-from gantt.core.filters.compute import ComputeFilter
-from gantt.core.filters.forced_hosts import ForcedHostsFilter
-from gantt.core.filters.ignored_hosts import IgnoredHostsFilter
-from gantt.core.filters.requested_destination import RequestedDestinationFilter
-from gantt.core.filters.resources import ResourcesFilter
-from gantt.core.filters.same_host import DifferentHostFilter, SameHostFilter
-from gantt.core.filters.server_group import (
+from gantt.core.filters.affinity import (
+    DifferentHostFilter,
+    SameHostFilter,
     ServerGroupAffinityFilter,
     ServerGroupAntiAffinityFilter,
 )
+from gantt.core.filters.aggregates import AggregatesFilter, AvailabilityZoneFilter
+from gantt.core.filters.compute import ComputeFilter
+from gantt.core.filters.destination import (
+    ForcedHostsFilter,
+    IgnoredHostsFilter,
+    RequestedDestinationFilter,
+)
+from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.filters.traits import TraitsFilter
 from gantt.core.messages.request import Destination, GroupRef, Policy, RequestSpec
 from gantt.core.messages.resource_classes import Inventory

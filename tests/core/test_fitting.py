@@ -9,8 +9,8 @@ from gantt.core.messages import layout as layouts
 from gantt.core.messages.request import Flavor, Purpose
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement import layout_choice
-from gantt.core.placement.place import undo
-from gantt.core.records.decision import CHOSEN
+from gantt.core.placement.place import undo_decision
+from gantt.core.records.decision import CHOSEN_VERDICT
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.core.topology.hosts import ALIASES, a_cell, a_pool
 
@@ -55,7 +55,7 @@ def test_a_selection_carries_its_layout(pipeline):
     selection = decision.members[0].selection
     layout = layouts.read(selection.layout)
     assert layout.cells[0].cell == 0 and cores(decision) == [[4, 5, 6, 7]]
-    assert next(iter(table.placed.on(1).values())).layout == layout
+    assert next(iter(table.placed.on_provider(1).values())).layout == layout
 
 
 def test_processors_dedicated_by_amount_alone_are_laid_out_as_well(pipeline):
@@ -71,7 +71,7 @@ def test_members_get_cores_of_their_own_and_an_undo_gives_them_back(pipeline):
     decision = decide(table, request, pipeline)
     assert len({cpu for mine in cores(decision) for cpu in mine}) == 16
     assert decide(table, asking(number=2), pipeline).reason.startswith('0/1 hosts fit: 1 too')
-    undo(table, decision, request)
+    undo_decision(table, decision, request)
     assert cores(decide(table, request, pipeline)) == cores(decision)
 
 
@@ -97,7 +97,7 @@ def test_a_better_host_without_a_layout_is_removed_by_its_filter(pipeline):
     decision = decide(a_table(*hosts), asking(near()), pipeline)
     member = decision.members[0]
     assert hosts_of(decision) == ['cmp-1']
-    assert member.verdicts == bytes([CHOSEN, *[NUMA] * 7])
+    assert member.verdicts == bytes([CHOSEN_VERDICT, *[NUMA] * 7])
     assert member.survivors + sum(count.removed for count in member.filters) == 8
     assert member.filters[NUMA].removed == 7
     assert [score.host for score in member.scores] == ['cmp-1']
@@ -141,11 +141,11 @@ def test_who_was_not_laid_out_when_the_steps_were_used_up_is_given_up(pipeline, 
     able = replace(able, facts=replace(able.facts, devices=[a_pool(4, node=201)]))
     table = a_table(able, *(in_many_cells(n) for n in range(2, 12)))
     assert hosts_of(decide(table.copy(), asking(near()), pipeline)) == ['cmp-1']
-    monkeypatch.setattr(layout_choice, 'STEPS_MAX', 200)
+    monkeypatch.setattr(layout_choice, 'LAYOUT_STEPS_MAX', 200)
     decisions = [decide(table.copy(), asking(near()), pipeline) for _ in range(2)]
     for decision in decisions:
         assert decision.outcome == 'no_valid_host'
-        assert decision.relaxed == [layout_choice._GIVEN_UP]
+        assert decision.relaxed == [layout_choice._STEPS_EXCEEDED_LINE]
         assert decision.members[0].verdicts == bytes([NUMA] * 11)
 
 

@@ -4,13 +4,13 @@
 import msgspec
 import pytest
 
-from gantt.core.filters.host_load import IoOpsFilter
+from gantt.core.filters.host_limits import IoOpsFilter
 from gantt.core.messages.layout import DeviceLayout, Layout
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.resources.host import HostChange, Placed
-from gantt.core.table.usage import Unreported
-from gantt.core.topology.free import key_of
-from gantt.core.weighers.pci import PCIWeigher
+from gantt.core.table.usage import UnreportedPicks
+from gantt.core.topology.free import pool_key
+from gantt.core.weighers.devices import PCIWeigher
 from gantt.scheduler import table_log
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table
 from tests.core.topology.hosts import a_pool
@@ -21,7 +21,7 @@ BUSY = {'stats.io_workload': ReportedMetric(value=2)}
 def committed(table, host, guests, version):
     """Lay these picks over a host as after a commit that went well."""
     for guest in guests:
-        table.take(host.id, {'VCPU': 1}, guest)
+        table.add_pick(host.id, {'VCPU': 1}, guest)
     table.correct_usage(msgspec.structs.replace(host, version=version, used={'VCPU': len(guests)}))
 
 
@@ -43,7 +43,7 @@ def test_three_picks_are_three_operations_until_the_host_reports():
     spec, rule = a_request().spec, IoOpsFilter({'max_io_ops_per_host': 5})
     guests = three()
     for n, guest in enumerate(guests, 1):
-        table.take(1, {'VCPU': 1}, guest)
+        table.add_pick(1, {'VCPU': 1}, guest)
         assert table.io_ops.tolist() == [2 + n, 0]
     assert rule.mask(table, spec).tolist() == [False, True]
     committed(table, host, guests, version=2)
@@ -77,13 +77,13 @@ def test_a_pick_given_back_counts_no_more_before_and_after_the_commit():
     host, guests = a_host(1), three()
     table = a_table(host)
     for guest in guests:
-        table.take(1, {}, guest)
-    table.give(1, {}, guests[0].claim_id)
+        table.add_pick(1, {}, guest)
+    table.remove_pick(1, {}, guests[0].claim_id)
     assert table.io_ops.tolist() == [2]
     table.correct_usage(msgspec.structs.replace(host, version=2), claims=[guests[2].claim_id])
     assert table.io_ops.tolist() == [2]
     for _ in range(2):
-        table.give(1, {}, guests[1].claim_id)
+        table.remove_pick(1, {}, guests[1].claim_id)
         assert table.io_ops.tolist() == [1]
 
 
@@ -91,16 +91,16 @@ def test_a_repeat_on_its_own_place_counts_once():
     host, guests = a_host(1), three()
     table = a_table(host)
     committed(table, host, guests, version=2)
-    table.take(1, {}, guests[0])
+    table.add_pick(1, {}, guests[0])
     assert table.io_ops.tolist() == [3]
-    table.give(1, {}, guests[0].claim_id)
+    table.remove_pick(1, {}, guests[0].claim_id)
     assert table.io_ops.tolist() == [3]
 
 
 def test_a_truth_that_is_older_than_the_last_report_is_reported():
     host, guests = a_host(1), three()
     table = a_table(host)
-    table.take(1, {}, guests[0])
+    table.add_pick(1, {}, guests[0])
     table.apply(reported(host, [], version=5))
     assert table.io_ops.tolist() == [3]
     table.correct_usage(msgspec.structs.replace(host, version=2))
@@ -110,7 +110,7 @@ def test_a_truth_that_is_older_than_the_last_report_is_reported():
 def test_a_pick_that_the_news_brings_waits_for_the_next_report():
     host, guests = a_host(1), three()
     table = a_table(host)
-    table.take(1, {}, guests[0])
+    table.add_pick(1, {}, guests[0])
     table.apply(a_change(msgspec.structs.replace(host, version=2), guests[0]))
     assert table.io_ops.tolist() == [1]
     table.apply(reported(host, guests[:1], version=3))
@@ -144,7 +144,7 @@ def test_a_checkpoint_has_the_picks_that_no_report_contains():
 
 
 def test_what_is_unknown_is_not_there():
-    fresh = Unreported()
+    fresh = UnreportedPicks()
     fresh.note(1, [], NOW)
     fresh.drop(1, 'x')
     assert fresh.as_dict() == {}
@@ -155,7 +155,7 @@ def test_what_is_unknown_is_not_there():
 # -- devices ----------------------------------------------------------------------------
 def with_devices(number, host, pool, count):
     guest = a_guest(number, host)
-    layout = Layout(devices=[DeviceLayout(pool=key_of(pool), count=count)])
+    layout = Layout(devices=[DeviceLayout(pool=pool_key(pool), count=count)])
     return Placed(guest.claim_id, guest.consumer, host, None, layout)
 
 
@@ -164,11 +164,11 @@ def test_picks_take_devices_and_give_them_back():
     table = a_table(a_host(1, devices=[pool, other]), a_host(2))
     assert table.free_devices.tolist() == [6, 0]
     first, second = with_devices(1, 1, pool, 3), with_devices(2, 1, other, 2)
-    table.take(1, {}, first)
-    table.take(1, {}, second)
+    table.add_pick(1, {}, first)
+    table.add_pick(1, {}, second)
     assert table.free_devices.tolist() == [1, 0]
     snapshot = table.snapshot()
-    table.give(1, {}, first.claim_id)
+    table.remove_pick(1, {}, first.claim_id)
     assert (table.free_devices.tolist(), snapshot.free_devices.tolist()) == ([4, 0], [1, 0])
 
 
@@ -193,7 +193,7 @@ def test_hosts_with_fewer_free_devices_are_preferred_also_once_the_last_is_taken
     weigher, spec = PCIWeigher(), a_request().spec
     rows = table.ids - 1
     assert weigher.raw(table, spec, rows).tolist() == [98, 100]
-    table.take(1, {}, with_devices(1, 1, pool, 2))
+    table.add_pick(1, {}, with_devices(1, 1, pool, 2))
     assert weigher.raw(table, spec, rows).tolist() == [100, 100]
     assert [weigher.value(table, spec, row) for row in (0, 1)] == [100, 100]
     assert weigher.raw(a_table(a_host(1)), spec, rows[:1]) is None

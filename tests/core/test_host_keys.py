@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from gantt import ed25519
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import KEY_BYTES, SIGNATURE_BYTES, Mode, Parts, Rules
+from gantt.core.resources.host_keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    ProofParts,
+    SigningMode,
+    SigningModes,
+)
 from gantt.ed25519 import PrivateKey
 
 TEXT = st.text(st.characters(exclude_categories=('Cs',)), max_size=10)
@@ -102,7 +108,7 @@ def test_the_way_over_the_wire_changes_no_byte(word, dice, by_us):
 def test_another_word_has_other_bytes(word, position, text, number, value):
     other = list(word)
     other[position] = (text, text, number, number, {**word[4], text: value})[position]
-    is_signed = position < 4 or text not in host_keys.UNSIGNED
+    is_signed = position < 4 or text not in host_keys.UNSIGNED_FIELDS
     # JSON distinguishes 0, 0.0 and -0.0, as the bytes do, and Python does not.
     is_same = json.dumps(other, sort_keys=True) == json.dumps(word, sort_keys=True)
     assert (host_keys.signed_bytes(*other) == host_keys.signed_bytes(*word)) == (
@@ -121,7 +127,7 @@ def test_the_example_of_the_documents():
     key = PrivateKey(bytes(range(32)))
     body = {'name': 'cmp-1', 'epoch': 3, 'sequence': 7, 'claim_ids': ['a'], 'signature': None}
     signed = host_keys.signed_bytes('confirm_claims', 'cmp-1', 3, 7, body)
-    document = (host_keys.text(key.public), signed.hex(), host_keys.text(key.sign(signed)))
+    document = (host_keys.key_text(key.public), signed.hex(), host_keys.key_text(key.sign(signed)))
     assert document == EXAMPLE
 
 
@@ -137,50 +143,57 @@ EXAMPLE = (
 def a_proof(older=1):
     keys = [PrivateKey() for _ in range(older + 1)]
     links = [
-        (before.public, before.sign(host_keys.link(after.public)))
+        (before.public, before.sign(host_keys.successor_bytes(after.public)))
         for after, before in zip(keys, keys[1:], strict=False)
     ]
     signed = b'a registration'
-    parts = Parts(number=7, key=keys[0].public, signature=keys[0].sign(signed), older=tuple(links))
-    return parts, signed, [host_keys.text(key.public) for key in keys]
+    parts = ProofParts(
+        number=7, key=keys[0].public, signature=keys[0].sign(signed), older=tuple(links)
+    )
+    return parts, signed, [host_keys.key_text(key.public) for key in keys]
 
 
 def test_a_proof_is_read_as_it_was_written():
-    for older in range(host_keys.OLDER_MOST + 1):
+    for older in range(host_keys.OLDER_KEYS_MAX + 1):
         parts, signed, keys = a_proof(older)
-        text = host_keys.written(parts)
+        text = host_keys.proof_text(parts)
         assert len(text) <= 1024  # what the field takes
-        assert host_keys.parse(text) == parts
-        proven = ed25519.proven(parts, signed)
+        assert host_keys.parse_proof(text) == parts
+        proven = ed25519.verify_proof(parts, signed)
         assert [proven.key, *proven.older] == keys
-    assert host_keys.parse(host_keys.written(a_proof(host_keys.OLDER_MOST + 1)[0])) is None
+    assert (
+        host_keys.parse_proof(host_keys.proof_text(a_proof(host_keys.OLDER_KEYS_MAX + 1)[0]))
+        is None
+    )
 
 
 @given(st.data())
 def test_a_proof_with_anything_changed_proves_nothing(data):
     parts, signed, _ = a_proof()
-    text = host_keys.written(parts)
+    text = host_keys.proof_text(parts)
     start = len('ed25519 ')
     at = data.draw(st.integers(start, len(text) - 1))
     other = data.draw(st.characters(codec='ascii').filter(lambda c: c != text[at]))
-    changed = host_keys.parse(text[:at] + other + text[at + 1 :])
+    changed = host_keys.parse_proof(text[:at] + other + text[at + 1 :])
     # The number is part of the signed bytes, see ``word``.
     if changed is not None and changed.number == parts.number:
-        assert ed25519.proven(changed, signed) is None
+        assert ed25519.verify_proof(changed, signed) is None
 
 
 @given(st.text(max_size=300))
 def test_any_text_is_a_proof_or_none(text):
-    assert host_keys.parse(text) is None
-    assert host_keys.parse(f'ed25519 {text}') is None
+    assert host_keys.parse_proof(text) is None
+    assert host_keys.parse_proof(f'ed25519 {text}') is None
 
 
 @given(st.binary(max_size=80))
 def test_a_key_has_one_text(raw):
     for size in (KEY_BYTES, SIGNATURE_BYTES):
-        assert host_keys.read(host_keys.text(raw), size) == (raw if len(raw) == size else None)
+        assert host_keys.key_bytes(host_keys.key_text(raw), size) == (
+            raw if len(raw) == size else None
+        )
 
 
 def test_the_first_pattern_counts():
-    rules = Rules(of_hosts=(('a*', Mode.OFF), ('ab*', Mode.REQUIRED)))
-    assert [rules.of(name) for name in ('ab', 'b')] == [Mode.OFF, Mode.KNOWN]
+    rules = SigningModes(of_hosts=(('a*', SigningMode.OFF), ('ab*', SigningMode.REQUIRED)))
+    assert [rules.of(name) for name in ('ab', 'b')] == [SigningMode.OFF, SigningMode.KNOWN]

@@ -5,7 +5,6 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims.claim import State, claim_id
-from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.request import GroupRef, Lifecycle, Policy, Purpose
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table, an_id
 
@@ -27,20 +26,6 @@ def test_service_state_says_who_disabled_it_and_how_old_it_is():
     assert [s.disabled_reason for s in states] == ['repair', 'stopping', None, None]
     assert [s.age_seconds for s in states] == [10, 10, 200, None]
     assert [s.is_up(180) for s in states] == [True, True, False, False]
-
-
-def test_every_fact_says_where_it_comes_from_and_how_old_it_is():
-    metrics = {'watts': ReportedMetric(value=90.0, source='meter', age_seconds=5.0)}
-    state = a_table(a_host(1, version=7, metrics=metrics, zone='east')).host_state(0)
-    provenance = state.provenance('metrics.watts')
-    assert (provenance.source, provenance.version, provenance.age_seconds) == ('meter', 7, 15)
-    assert state.provenance('traits').source == 'report'
-    assert state.provenance('used').source == 'claims'
-    assert state.provenance('used').age_seconds == 0
-    with pytest.raises(exceptions.NotFound):
-        state.provenance('metrics.volts')
-    with pytest.raises(exceptions.NotFound):
-        state.provenance('colour')
 
 
 def test_consumers_are_listed_once_and_by_group():

@@ -87,52 +87,52 @@ def test_give_is_the_exact_inverse_of_take():
     table = a_table(a_change(a_host(1), a_guest(1, 1)), a_host(2))
     before = state_of(table)
     for number in (5, 6):
-        table.take(1, SOME, a_guest(number, 1, an_id(9)))
+        table.add_pick(1, SOME, a_guest(number, 1, an_id(9)))
     assert table.host_state('cmp-1').free('VCPU') == 12
     assert table.host_state('cmp-1').instances == 3
     assert table.host_state('cmp-1').instances_of(an_id(9)) == [an_id(5, 3), an_id(6, 3)]
-    table.give(1, SOME, an_id(5, 2))
+    table.remove_pick(1, SOME, an_id(5, 2))
     assert table.host_state('cmp-1').free('VCPU') == 14
-    table.give(1, SOME, an_id(6, 2))
+    table.remove_pick(1, SOME, an_id(6, 2))
     assert state_of(table) == before
-    table.give(1, SOME, an_id(6, 2))
+    table.remove_pick(1, SOME, an_id(6, 2))
     assert state_of(table) == before
 
 
 def test_a_pick_of_a_claim_that_is_there_already_leaves_it_there():
     table = a_table(a_change(a_host(1, used=SOME), a_guest(1, 1, an_id(9))))
     before = state_of(table)
-    table.take(1, SOME, a_guest(1, 1, an_id(9)))
-    table.give(1, SOME, an_id(1, 2))
+    table.add_pick(1, SOME, a_guest(1, 1, an_id(9)))
+    table.remove_pick(1, SOME, an_id(1, 2))
     assert state_of(table) == before
     assert table.host_state('cmp-1').instances_of(an_id(9)) == [an_id(1, 3)]
 
 
 def test_a_pick_that_the_news_made_true_is_not_taken_back():
     table = a_table(a_host(1))
-    table.take(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
     table.apply(a_change(a_host(1, version=2, used=SOME), a_guest(1, 1)))
-    table.give(1, SOME, an_id(1, 2))
+    table.remove_pick(1, SOME, an_id(1, 2))
     assert table.host_state('cmp-1').consumers == [an_id(1, 3)]
     assert table.host_state('cmp-1').used['VCPU'] == SOME['VCPU']
 
 
 def test_the_truth_after_a_commit_takes_the_place_of_the_pick():
     table = a_table(a_host(1, version=7, generation=3))
-    table.take(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
     table.correct_usage(a_host(1, version=8, generation=4, used=SOME))
     state = table.host_state('cmp-1')
     assert state.used == {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 0}
     assert (state.generation, state.version) == (4, 8)
     assert state.consumers == [an_id(1, 3)]
-    assert table.pending_of(1) == []
+    assert table.pending_claims_of(1) == []
 
 
 def test_a_refused_pick_goes_with_the_truth_and_its_consumer_with_give():
     table = a_table(a_host(1))
-    table.take(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
     table.correct_usage(a_host(1, version=2, used={'VCPU': 16}), claims=[])
-    table.give(1, SOME, an_id(1, 2))
+    table.remove_pick(1, SOME, an_id(1, 2))
     state = table.host_state('cmp-1')
     assert (state.free('VCPU'), state.free('MEMORY_MB')) == (0, 32768)
     assert state.consumers == []
@@ -140,35 +140,35 @@ def test_a_refused_pick_goes_with_the_truth_and_its_consumer_with_give():
 
 def test_settling_some_claims_leaves_the_other_picks_laid_over():
     table = a_table(a_host(1))
-    table.take(1, SOME, a_guest(1, 1))
-    table.take(1, SOME, a_guest(2, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(2, 1))
     table.correct_usage(a_host(1, version=2, used=SOME), claims=[an_id(1, 2)])
     assert table.host_state('cmp-1').free('VCPU') == 12
-    assert table.pending_of(1) == [an_id(2, 2)]
+    assert table.pending_claims_of(1) == [an_id(2, 2)]
 
 
 def test_an_older_truth_does_not_bring_back_old_usage():
     table = a_table(a_host(1, version=9, used={'VCPU': 5}))
-    table.take(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
     table.correct_usage(a_host(1, version=8, used={'VCPU': 1}))
     assert table.host_state('cmp-1').free('VCPU') == 11
 
 
 def test_news_with_our_claim_ends_the_overlay_and_news_without_it_does_not():
     table = a_table(a_host(1))
-    table.take(1, SOME, a_guest(1, 1))
-    table.take(1, SOME, a_guest(2, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(2, 1))
     table.apply(a_change(a_host(1, version=2, used=SOME), a_guest(1, 1)))
     state = table.host_state('cmp-1')
     assert state.free('VCPU') == 12
     assert sorted(state.consumers) == [an_id(1, 3), an_id(2, 3)]
-    assert table.pending_of(1) == [an_id(2, 2)]
+    assert table.pending_claims_of(1) == [an_id(2, 2)]
 
 
 def test_news_of_what_others_placed_before_our_commit_is_still_wanted():
     """Two commits of the same host: ours came second and showed only its own claim."""
     table = a_table(a_host(1, version=1))
-    table.take(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
     table.correct_usage(a_host(1, version=3, used={'VCPU': 4}))
     assert table.known_version(1) == 1
     assert table.host_state('cmp-1').used['VCPU'] == 4
@@ -181,7 +181,7 @@ def test_news_of_what_others_placed_before_our_commit_is_still_wanted():
 
 def test_our_own_next_version_is_whole():
     table = a_table(a_host(1, version=1))
-    table.take(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
     table.correct_usage(a_host(1, version=2, used=SOME))
     assert table.known_version(1) == 2
     assert not table.apply(a_change(a_host(1, version=2)))
@@ -192,7 +192,7 @@ def test_a_snapshot_does_not_change_and_cannot_be_written():
     table = a_table(a_change(a_host(1), a_guest(1, 1, an_id(9))), a_host(2))
     snapshot = table.snapshot()
     before = state_of(snapshot)
-    table.take(1, SOME, a_guest(2, 1, an_id(9)))
+    table.add_pick(1, SOME, a_guest(2, 1, an_id(9)))
     table.apply(a_change(a_host(3, traits=['CUSTOM_X'])))
     table.apply(HostChange(provider_id=2, row=None))
     table.apply(a_change(a_host(1, name='renamed', version=2)))
@@ -205,8 +205,8 @@ def test_a_snapshot_does_not_change_and_cannot_be_written():
     with pytest.raises(ValueError, match='read-only'):
         snapshot.used[0][0] = 1
     for write in (
-        lambda: snapshot.take(1, SOME, a_guest(3, 1)),
-        lambda: snapshot.give(1, SOME, 'x'),
+        lambda: snapshot.add_pick(1, SOME, a_guest(3, 1)),
+        lambda: snapshot.remove_pick(1, SOME, 'x'),
         lambda: snapshot.apply(a_change(a_host(9))),
         lambda: snapshot.correct_usage(a_host(1)),
         lambda: snapshot.set_aggregates([]),
@@ -218,7 +218,7 @@ def test_a_snapshot_does_not_change_and_cannot_be_written():
 def test_snapshots_share_what_did_not_change_only():
     table = a_table(a_host(1, traits=['CUSTOM_A']))
     first = table.snapshot()
-    table.take(1, SOME, a_guest(1, 1))
+    table.add_pick(1, SOME, a_guest(1, 1))
     second = table.snapshot()
     assert np.shares_memory(first.traits, second.traits)
     assert second.host_state(0).free('VCPU') == 14
@@ -234,7 +234,7 @@ def test_a_copy_may_be_written_without_the_table_noticing():
     table = a_table(a_host(1))
     before = state_of(table)
     copy = table.snapshot().copy()
-    copy.take(1, SOME, a_guest(1, 1))
+    copy.add_pick(1, SOME, a_guest(1, 1))
     copy.apply(a_change(a_host(2)))
     assert copy.host_state(0).free('VCPU') == 14
     assert len(copy) == 2
@@ -309,11 +309,11 @@ def test_group_generations_are_remembered():
 def test_a_consumer_with_two_claims_on_a_host_stays_when_one_ends():
     table = a_table(a_host(1))
     first, second = (Placed(an_id(n, 2), an_id(7, 3), 1) for n in (1, 2))
-    table.take(1, SOME, first)
-    table.take(1, SOME, second)
-    table.give(1, SOME, first.claim_id)
+    table.add_pick(1, SOME, first)
+    table.add_pick(1, SOME, second)
+    table.remove_pick(1, SOME, first.claim_id)
     assert table.rows_of_consumer(an_id(7, 3)) == [0]
-    table.give(1, SOME, second.claim_id)
+    table.remove_pick(1, SOME, second.claim_id)
     assert table.rows_of_consumer(an_id(7, 3)) == []
 
 
@@ -327,7 +327,7 @@ def test_a_claim_on_a_part_of_the_host_counts_as_on_the_host():
 
 def test_a_pick_on_an_unknown_host_is_a_bug():
     with pytest.raises(exceptions.Bug):
-        a_table().take(1, SOME, a_guest(1, 1))
+        a_table().add_pick(1, SOME, a_guest(1, 1))
 
 
 def test_equal_hosts_share_their_trait_lists():

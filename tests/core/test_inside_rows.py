@@ -6,12 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from gantt.core.filters.numa_topology import NUMATopologyFilter
-from gantt.core.filters.pci_passthrough import PciPassthroughFilter
+from gantt.core.filters.topology import NUMATopologyFilter, PciPassthroughFilter
 from gantt.core.messages.report import NumaPages
 from gantt.core.resources.host import HostChange, Placed
 from gantt.core.topology.read import read
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.search import find_layout
 from tests.core.builders import a_change, a_guest, a_host, a_table
 from tests.core.topology.hosts import ALIASES, GIB, a_cell, a_pool, a_spec, aliases, laid, pinned
 
@@ -63,16 +62,16 @@ def same_columns(first, second, row=0):
 def test_a_pick_takes_cores_and_gives_them_back():
     table = a_table(a_big_host())
     before = columns_of(table)
-    layout = laid(pinned(4, mem_page_size='large'), table.room(0))
-    table.take(1, {}, a_laid_guest(1, 1, layout))
+    layout = laid(pinned(4, mem_page_size='large'), table.free_topology(0))
+    table.add_pick(1, {}, a_laid_guest(1, 1, layout))
     assert table.cell_pinned[:, 0].tolist() == [4, 8]
     assert table.cell_pages[:2, 0].tolist() == [4, 8]
-    table.give(1, {}, a_guest(1, 1).claim_id)
+    table.remove_pick(1, {}, a_guest(1, 1).claim_id)
     assert columns_of(table) == before
 
 
 def test_news_brings_layouts_and_takes_them_away():
-    layout = laid(pinned(4), a_table(a_big_host()).room(0))
+    layout = laid(pinned(4), a_table(a_big_host()).free_topology(0))
     table = a_table(a_change(a_big_host(), a_laid_guest(1, 1, layout)))
     assert table.cell_pinned[:, 0].tolist() == [4, 8]
     table.apply(a_change(a_big_host(version=2), a_guest(2, 1)))
@@ -89,24 +88,24 @@ def test_what_a_host_says_anew_counts_at_once():
 
 def test_a_snapshot_keeps_the_room_that_there_was():
     table = a_table(a_big_host())
-    layout = laid(pinned(4), table.room(0))
+    layout = laid(pinned(4), table.free_topology(0))
     snapshot, copy = table.snapshot(), table.copy()
-    table.take(1, {}, a_laid_guest(1, 1, layout))
+    table.add_pick(1, {}, a_laid_guest(1, 1, layout))
     for other in (snapshot, copy):
-        assert other.room(0).cells[0].free.bit_count() == 8
+        assert other.free_topology(0).cells[0].free.bit_count() == 8
         assert other.cell_pinned[0, 0] == 8
-    copy.take(1, {}, a_laid_guest(2, 1, layout))
-    assert table.room(0).cells[0].free.bit_count() == 4
+    copy.add_pick(1, {}, a_laid_guest(2, 1, layout))
+    assert table.free_topology(0).cells[0].free.bit_count() == 4
 
 
 def test_a_host_that_goes_leaves_the_others_their_rooms():
     table = a_table(a_big_host(1), a_big_host(2, cells=1), a_host(3))
-    layout = laid(pinned(4), table.room(1))
-    table.take(2, {}, a_laid_guest(1, 2, layout))
+    layout = laid(pinned(4), table.free_topology(1))
+    table.add_pick(2, {}, a_laid_guest(1, 2, layout))
     table.apply(HostChange(provider_id=1, row=None))
     row = table.row_of('cmp-2')
     assert sorted(table.numa_cells.tolist()) == [0, 1]
-    assert table.room(row).cells[0].free.bit_count() == table.cell_pinned[0, row] == 4
+    assert table.free_topology(row).cells[0].free.bit_count() == table.cell_pinned[0, row] == 4
 
 
 @pytest.mark.parametrize('seed', range(40))
@@ -114,12 +113,12 @@ def test_columns_follow_any_history_and_never_rule_out_who_fits(seed):
     rng = random.Random(seed)
     hosts = [a_big_host(n, **some_facts(rng)) for n in range(1, 6)]
     table = a_table(*hosts)
-    standing, serial = {}, 0
+    guests, serial = {}, 0
     for _ in range(25):
         wish_spec = a_random_spec(rng)
         row = rng.randrange(len(hosts))
-        wish, room = wish_of(wish_spec), table.room(row)
-        result = lay_out(wish, room)
+        wish, room = wish_of(wish_spec), table.free_topology(row)
+        result = find_layout(wish, room)
         for rule in (NUMA, PCI):
             mask = rule.mask(table, wish_spec)
             if mask is not None:
@@ -128,13 +127,13 @@ def test_columns_follow_any_history_and_never_rule_out_who_fits(seed):
         if result.layout is not None:
             serial += 1
             guest = a_laid_guest(serial, hosts[row].id, result.layout)
-            table.take(hosts[row].id, {}, guest)
-            standing[guest.claim_id] = guest
-        elif standing:
-            guest = standing.pop(rng.choice(sorted(standing)))
-            table.give(guest.provider_id, {}, guest.claim_id)
+            table.add_pick(hosts[row].id, {}, guest)
+            guests[guest.claim_id] = guest
+        elif guests:
+            guest = guests.pop(rng.choice(sorted(guests)))
+            table.remove_pick(guest.provider_id, {}, guest.claim_id)
     fresh = a_table(
-        *(a_change(h, *(g for g in standing.values() if g.provider_id == h.id)) for h in hosts)
+        *(a_change(h, *(g for g in guests.values() if g.provider_id == h.id)) for h in hosts)
     )
     for row in range(len(hosts)):
         assert same_columns(table, fresh, row)

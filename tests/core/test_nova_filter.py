@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.filters.host_passes import BaseHostFilter, HostView, SpecView, adapted
+from gantt.core.filters.host_passes import BaseHostFilter, HostView, SpecView, adapted_filter
 from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import Flavor, GroupRef, Image, Policy, Purpose, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
@@ -66,7 +66,7 @@ class Rude(BaseHostFilter):
 
 
 def test_it_decides_and_sees_the_picks_of_its_own_request():
-    pipeline = Pipeline([*plugin_loader.load(['ResourcesFilter']), adapted(BigEnough)()], [])
+    pipeline = Pipeline([*plugin_loader.load(['ResourcesFilter']), adapted_filter(BigEnough)()], [])
     table = a_table(a_host(1, ram=16384), a_host(2, ram=8192), a_host(3, ram=5000))
     keep = Flavor(name='f', extra_specs={'acme:keep_mb': '4096'})
     decision = decide(table, a_request(5, flavor=keep), pipeline)
@@ -77,10 +77,10 @@ def test_it_decides_and_sees_the_picks_of_its_own_request():
 
 
 def test_hints_and_rebuilds_are_as_with_nova():
-    rule = adapted(Quiet)()
+    rule = adapted_filter(Quiet)()
     assert rule.name == 'Quiet'
     assert Purpose.REBUILD in rule.purposes
-    assert Purpose.REBUILD not in adapted(BigEnough).purposes
+    assert Purpose.REBUILD not in adapted_filter(BigEnough).purposes
     table = a_table(a_change(a_host(1), a_guest(1, 1)), a_host(2))
     spec = RequestSpec(resources={'VCPU': 1}, hints={'quiet': ['yes']})
     assert rule.mask(table, spec).tolist() == [False, True]
@@ -161,7 +161,7 @@ class Again(Once):
 @pytest.mark.parametrize(('plugin', 'placed'), [(Once, True), (Again, False)], ids=['once', 'each'])
 def test_one_that_says_so_is_asked_once_about_a_host_of_a_request(plugin, placed):
     plugin.asked.clear()
-    pipeline = Pipeline([*plugin_loader.load(['ResourcesFilter']), adapted(plugin)()], [])
+    pipeline = Pipeline([*plugin_loader.load(['ResourcesFilter']), adapted_filter(plugin)()], [])
     table = a_table(a_host(1), a_host(2))
     decision = decide(table, a_request(3), pipeline)
     assert (decision.outcome == 'placed') is placed
@@ -179,7 +179,7 @@ class Recent(BaseHostFilter):
 
 def test_times_are_times():
     table = a_table(a_host(1), a_host(2, reported_at=0.0))
-    assert adapted(Recent)().mask(table, a_request().spec).tolist() == [True, False]
+    assert adapted_filter(Recent)().mask(table, a_request().spec).tolist() == [True, False]
     assert HostView(table.host_state(0)).updated.timestamp() == NOW - 10
 
 
@@ -211,7 +211,7 @@ def test_one_that_works_elsewhere_than_in_host_passes_does_not_load(plugin, said
 
 
 def test_what_it_would_change_fails_that_request_by_name():
-    decision = decide(a_table(a_host(1)), a_request(), Pipeline([adapted(Rude)()], []))
+    decision = decide(a_table(a_host(1)), a_request(), Pipeline([adapted_filter(Rude)()], []))
     assert decision.outcome == 'failed'
     assert 'Rude' in decision.reason
     assert 'not changed by filters' in decision.reason
@@ -219,7 +219,7 @@ def test_what_it_would_change_fails_that_request_by_name():
 
 @pytest.mark.parametrize('plugin', [BigEnough, Quiet])
 def test_adapted_filters_conform(plugin):
-    conformance.check(adapted(plugin))
+    conformance.check(adapted_filter(plugin))
 
 
 def test_one_is_loaded_by_module_and_class():

@@ -6,9 +6,9 @@ import pytest
 
 from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle, Purpose
-from gantt.core.nova import host as nova_host
-from gantt.core.nova.events import GuestLocation, NovaGuest
 from gantt.core.resources.host import HostRow
+from gantt.nova.model import host as nova_host
+from gantt.nova.model.events import GuestLocation, NovaGuest
 from tests.builders import new_uuid, uuid_of
 
 HERE = HostRow(id=1, uuid=uuid_of('here'), name='cmp-1', epoch=1, reporter='nova')
@@ -48,17 +48,19 @@ class Nova:
         for _ in range(times):
             self.now += 120
             claims = list(self.claims.values())
-            effect = nova_host.sync(host, claims, present, self.now, self.unclaimed[host.id], told)
+            effect = nova_host.apply_guest_list(
+                host, claims, present, self.now, self.unclaimed[host.id], told
+            )
             self.unclaimed[host.id] = effect.unclaimed
             self.take(effect)
         return effect
 
     def update(self, host, **fields):
         guest = NovaGuest(consumer=GUEST, resources={'VCPU': 3}, **fields)
-        return self.take(nova_host.update(host, list(self.claims.values()), guest, self.now))
+        return self.take(nova_host.apply_update(host, list(self.claims.values()), guest, self.now))
 
     def delete(self, host):
-        return self.take(nova_host.delete(host, list(self.claims.values()), GUEST, self.now))
+        return self.take(nova_host.apply_delete(host, list(self.claims.values()), GUEST, self.now))
 
     def state(self, claim):
         return self.claims[claim.id].state
@@ -213,8 +215,8 @@ def test_a_guest_that_turns_up_elsewhere_is_adopted_with_what_it_takes():
 
 def test_the_same_cast_adopts_once_and_a_later_life_anew():
     nova = Nova()
-    first = nova_host.update(HERE, [], NovaGuest(consumer=GUEST), 5.0).adopted
-    again = nova_host.update(HERE, [], NovaGuest(consumer=GUEST), 9.0).adopted
+    first = nova_host.apply_update(HERE, [], NovaGuest(consumer=GUEST), 5.0).adopted
+    again = nova_host.apply_update(HERE, [], NovaGuest(consumer=GUEST), 9.0).adopted
     assert first == again
     nova.update(HERE)
     nova.delete(HERE)
@@ -345,7 +347,7 @@ def test_a_target_whose_source_left_has_a_lease_of_its_own_again():
     nova = Nova(source, target)
     nova.delete(HERE)
     assert nova.state(target) == 'reserved'
-    assert nova.claims[target.id].lease_until == nova.now + nova_host.SEEN_SECONDS
+    assert nova.claims[target.id].lease_until == nova.now + nova_host.SEEN_LEASE_SECONDS
 
 
 def test_what_a_late_word_has_made_is_no_source_of_a_move():
@@ -386,7 +388,7 @@ def test_of_two_stays_on_one_host_the_newer_one_counts_once_it_is_confirmed():
 )
 def test_a_delete_that_was_asked_for_before_the_claim(requested_at, at_once, after_a_list):
     nova = Nova(claim := a_claim(state='confirmed', at=100.0))
-    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 200.0, requested_at, 30.0))
+    nova.take(nova_host.apply_delete(HERE, nova.live(), GUEST, 200.0, requested_at, 30.0))
     assert nova.state(claim) == at_once
     nova.sync(HERE)
     assert nova.state(claim) == after_a_list
@@ -394,7 +396,7 @@ def test_a_delete_that_was_asked_for_before_the_claim(requested_at, at_once, aft
 
 def test_a_delete_that_is_unclear_is_forgotten_where_the_guest_is_listed():
     nova = Nova(claim := a_claim(state='confirmed', at=100.0))
-    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 200.0, 110.0, 30.0))
+    nova.take(nova_host.apply_delete(HERE, nova.live(), GUEST, 200.0, 110.0, 30.0))
     nova.sync(HERE, GUEST)
     nova.sync(HERE, times=2)
     assert nova.state(claim) == 'confirmed'
@@ -403,9 +405,9 @@ def test_a_delete_that_is_unclear_is_forgotten_where_the_guest_is_listed():
 def test_a_delete_from_before_a_move_does_not_end_its_source():
     source, target = a_move('resize', 'confirmed')
     nova = Nova(source, msgspec.structs.replace(target, created_at=500.0))
-    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 600.0, 400.0, 30.0))
+    nova.take(nova_host.apply_delete(HERE, nova.live(), GUEST, 600.0, 400.0, 30.0))
     assert nova.state(source) == 'confirmed'
-    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 600.0, 510.0, 30.0))
+    nova.take(nova_host.apply_delete(HERE, nova.live(), GUEST, 600.0, 510.0, 30.0))
     assert nova.state(source) == 'confirmed'
     # It may have been about this move: the next list without it decides.
     nova.sync(HERE)
@@ -415,7 +417,9 @@ def test_a_delete_from_before_a_move_does_not_end_its_source():
 # -- settled by locations --------------------------------------------------------------------
 def settled(nova, **said):
     claims = list(nova.claims.values())
-    return nova.take(nova_host.located(claims, GuestLocation(consumer=GUEST, **said), nova.now))
+    return nova.take(
+        nova_host.apply_location(claims, GuestLocation(consumer=GUEST, **said), nova.now)
+    )
 
 
 @pytest.mark.parametrize(

@@ -98,5 +98,5 @@ def test_that_names_are_left_out_is_said():
     assert 'more' not in problem
     report = {'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'full': True, 'running': []}
     problem = refusal(HostReport, report | {'zzz': 1}, 'stats')[1]
-    more = len(HostReport.__struct_fields__) - base.NAMED_MAX
+    more = len(HostReport.__struct_fields__) - base.NAMED_FIELDS_MAX
     assert problem.endswith(f' and {more} more')

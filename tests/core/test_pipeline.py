@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.filters.base import ClosingFilter, Filter, PerHostFilter
-from gantt.core.filters.same_host import DifferentHostFilter
+from gantt.core.filters.affinity import DifferentHostFilter
+from gantt.core.filters.base import Filter, PerHostFilter, RelaxableFilter
 from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.placement.pipeline import Pipeline, PipelineSettings
-from gantt.core.placement.place import undo
+from gantt.core.placement.place import undo_decision
 from gantt.core.plugin import Option
 from gantt.core.records import decision_codec
-from gantt.core.records.decision import CHOSEN, PASSED, Outcome
+from gantt.core.records.decision import CHOSEN_VERDICT, PASSED_VERDICT, Outcome
 from gantt.core.weighers.base import Weigher
 from tests.core.builders import (
     a_change,
@@ -56,9 +56,9 @@ def test_the_pick_stays_on_the_table_until_it_is_undone():
     host = table.host_state('cmp-3')
     assert host.consumers == [request.consumers[0]]
     assert (host.free('VCPU'), host.free('MEMORY_MB')) == (14, 28672 - 4096)
-    undo(table, decision, request)
+    undo_decision(table, decision, request)
     assert state_of(table) == before
-    undo(table, decision, request)
+    undo_decision(table, decision, request)
     assert state_of(table) == before
 
 
@@ -84,7 +84,7 @@ def test_a_request_is_placed_whole_or_not_at_all():
         '2 too little free VCPU (need 2 vCPU, best has 0 vCPU)'
     )
     assert decision.nearest[0] == 'fits with one member fewer'
-    assert not any(CHOSEN in m.verdicts for m in decision.members)
+    assert not any(CHOSEN_VERDICT in m.verdicts for m in decision.members)
 
 
 def test_alternates_are_of_the_same_cell():
@@ -117,9 +117,9 @@ def test_the_counts_add_up_and_the_verdicts_name_the_filter():
         'ResourcesFilter': 2,
     }
     assert sum(removed.values()) + member.survivors == decision.hosts == 6
-    verdicts = [names[v] if v < PASSED else v for v in member.verdicts]
+    verdicts = [names[v] if v < PASSED_VERDICT else v for v in member.verdicts]
     assert verdicts == [
-        CHOSEN,
+        CHOSEN_VERDICT,
         'ComputeFilter',
         'AvailabilityZoneFilter',
         'ResourcesFilter',
@@ -384,7 +384,7 @@ def test_a_rule_made_from_one_of_ours_is_asked_whatever_concerns_that_one():
     assert hosts_of(decide(table, a_request(), Pipeline([Hinted()], []))) == ['cmp-1']
 
 
-class GivesUp(ClosingFilter):
+class GivesUp(RelaxableFilter):
     """Has a say about requests with a hint, and gives its only rule up."""
 
     columns = ('names',)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gantt.core.messages.report import Hypervisor, ReportedMetric
-from gantt.core.table.columns import SPARE, Interned
-from gantt.core.table.facts import LOW, MAPPED, address_of
+from gantt.core.table.columns import SPARE_ROWS, InternedFacts
+from gantt.core.table.facts import LOW_64_BITS, MAPPED_IPV4_PREFIX, address_of
 from tests.core.builders import a_change, a_host, a_table
 
 
@@ -27,7 +27,11 @@ def test_hosts_of_one_kind_share_a_platform_and_what_it_says():
     assert first == second != third
     assert table.hosts[0].facts.hypervisor.cpu_info is table.hosts[1].facts.hypervisor.cpu_info
     assert table.hosts[1].facts.hypervisor.hostname == 'two'
-    assert [int(low) for low in table.address[1]] == [MAPPED + 0x0A000001, MAPPED + 0x0A000002, 0]
+    assert [int(low) for low in table.address[1]] == [
+        MAPPED_IPV4_PREFIX + 0x0A000001,
+        MAPPED_IPV4_PREFIX + 0x0A000002,
+        0,
+    ]
 
 
 def test_a_platform_follows_the_news_and_snapshots_keep_theirs():
@@ -54,17 +58,17 @@ def test_a_platform_follows_the_news_and_snapshots_keep_theirs():
 def test_platforms_that_no_host_has_any_more_are_forgotten():
     row = a_host(1)
     table = a_table(row)
-    for version in range(2, 2 * SPARE):
+    for version in range(2, 2 * SPARE_ROWS):
         hypervisor = a_hypervisor(stats={'boot': str(version)})
         facts = msgspec.structs.replace(row.facts, hypervisor=hypervisor)
         table.apply(a_change(msgspec.structs.replace(row, version=version, facts=facts)))
         assert table.platforms.values[table.platform[0]].stats == {'boot': str(version)}
-        assert len(table.platforms) <= SPARE + 4
+        assert len(table.platforms) <= SPARE_ROWS + 4
 
 
 def test_codes_change_with_their_column():
-    interned, column = Interned(), np.zeros(3, np.int32)
-    for number in range(SPARE + 20):
+    interned, column = InternedFacts(), np.zeros(3, np.int32)
+    for number in range(SPARE_ROWS + 20):
         column[number % 3] = interned.add(number, f'value {number}')
     values = [interned.values[code] for code in column]
     interned.compact(column)
@@ -76,9 +80,9 @@ def test_codes_change_with_their_column():
 @pytest.mark.parametrize(
     ('text', 'address'),
     [
-        ('10.0.0.1', MAPPED | 0x0A000001),
-        (' 10.0.0.1 ', MAPPED | 0x0A000001),
-        ('::ffff:10.0.0.1', MAPPED | 0x0A000001),
+        ('10.0.0.1', MAPPED_IPV4_PREFIX | 0x0A000001),
+        (' 10.0.0.1 ', MAPPED_IPV4_PREFIX | 0x0A000001),
+        ('::ffff:10.0.0.1', MAPPED_IPV4_PREFIX | 0x0A000001),
         ('fd00::1', (0xFD00 << 112) + 1),
         ('10.0.0', None),
         ('', None),
@@ -86,4 +90,4 @@ def test_codes_change_with_their_column():
 )
 def test_addresses(text, address):
     assert address_of(text) == address
-    assert (address or 0) & LOW <= LOW
+    assert (address or 0) & LOW_64_BITS <= LOW_64_BITS

@@ -7,7 +7,7 @@ import pytest
 
 from gantt import plugin_loader
 from gantt.core.messages.request import Flavor, Image, Purpose, RequestSpec
-from gantt.core.placement.prefilters import DISABLED, Prefilters, rewrite
+from gantt.core.placement.prefilters import DISABLED_TRAIT, Prefilters, rewrite_spec
 from gantt.core.resources.host import Aggregate
 from tests.core.builders import a_host, a_request, a_table, an_id, decide, hosts_of
 
@@ -33,8 +33,7 @@ def a_spec(**fields: Any) -> RequestSpec:
 
 def rewritten(spec: RequestSpec, **on: bool) -> tuple[RequestSpec, list[str]]:
     table = a_table(a_host(1), a_host(2), a_host(3), aggregates=[OWN, FAST])
-    rewritten_spec = rewrite(spec, table, Prefilters(**on))
-    return rewritten_spec.spec, rewritten_spec.added
+    return rewrite_spec(spec, table, Prefilters(**on))
 
 
 def test_a_plain_request_stays_what_it_is():
@@ -82,9 +81,9 @@ def test_what_the_hardware_of_a_guest_needs_counts_as_asked_for():
     )
     table = a_table(a_host(1), aggregates=[kept])
     on = Prefilters(enable_isolated_aggregate_filtering=True)
-    assert rewrite(a_spec(), table, on).spec.forbidden_aggregates == [kept.uuid]
+    assert rewrite_spec(a_spec(), table, on)[0].forbidden_aggregates == [kept.uuid]
     secure = a_spec(flavor=Flavor(extra_specs={'os:secure_boot': 'required'}))
-    assert rewrite(secure, table, on).spec.forbidden_aggregates == []
+    assert rewrite_spec(secure, table, on)[0].forbidden_aggregates == []
 
 
 @pytest.mark.parametrize(
@@ -194,7 +193,7 @@ def test_features_that_only_some_hosts_have(extra_specs, properties, traits):
 
 
 def test_hosts_that_say_they_are_disabled_are_left_out():
-    table = a_table(a_host(1, traits=[DISABLED]), a_host(2))
+    table = a_table(a_host(1, traits=[DISABLED_TRAIT]), a_host(2))
     decision = decide(table, a_request())
     assert hosts_of(decision) == ['cmp-2']
     assert decision.added == []
@@ -214,4 +213,4 @@ def test_the_switches_are_part_of_what_a_decision_depends_on():
     usual = plugin_loader.load_pipeline()
     other = plugin_loader.load_pipeline(prefilters=Prefilters(image_metadata_prefilter=True))
     assert usual.digest != other.digest
-    assert plugin_loader.changed(other).digest == other.digest
+    assert plugin_loader.changed_pipeline(other).digest == other.digest

@@ -9,7 +9,7 @@ from gantt.core.messages.prepared import prepare_types
 BEFORE = """
 import contextlib, sys, threading
 import msgspec
-import gantt.http.app, gantt.scheduler.service
+import gantt.cmd.http_app, gantt.scheduler.service
 from gantt.core.messages.prepared import prepare_types
 """
 #: Module and name of each type of a message or record that can be decoded.

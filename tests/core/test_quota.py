@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 
 from gantt.core.claims import quota
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.quota import Bucket, Limit, Limits, Usage
+from gantt.core.claims.quota import Limit, Limits, TokenBucket, Usage
 from gantt.core.messages.request import Purpose
 
 NAMES = ['claims_in_flight', 'live_claims', 'class:VCPU', 'class:MEMORY_MB']
@@ -44,14 +44,14 @@ def test_what_is_let_in_passes_no_limit_that_it_adds_to(before, asking, each, bo
     """The usage after is that of the rule's sum, and over a limit only where it was before."""
     used = quota.usage_of(before)
     held = [claim for claim in before if claim.is_live and claim.consumer in asking]
-    added = quota.demand(each, asking, held)
+    added = quota.requested_usage(each, asking, held)
     after = quota.usage_of(with_claims(before, asking, each))
     assert after.claims_in_flight == used.claims_in_flight + added.claims_in_flight
     assert after.live_claims == used.live_claims + added.live_claims
     for name in ('VCPU', 'MEMORY_MB', 'DISK_GB'):
         now = used.amounts.get(name, 0) + added.amounts.get(name, 0)
         assert after.amounts.get(name, 0) == now
-    over = quota.excess(bound, used, added)
+    over = quota.first_excess(bound, used, added)
     passed = [
         name
         for name, limit in bound.items()
@@ -92,7 +92,7 @@ def test_the_limit_of_the_project_goes_before_the_default_and_that_before_the_op
 )
 def test_no_minute_has_more_requests_than_twice_the_limit(limit, pauses) -> None:
     """Let in a caller that waits as long as stated."""
-    bucket, now, let_in = Bucket(limit, 0.0), 0.0, []
+    bucket, now, let_in = TokenBucket(limit, 0.0), 0.0, []
     for pause in pauses:
         now += pause
         refused = bucket.take(limit, now)
@@ -108,7 +108,7 @@ def test_no_minute_has_more_requests_than_twice_the_limit(limit, pauses) -> None
 
 
 def test_a_limit_that_is_raised_holds_at_once() -> None:
-    bucket = Bucket(1, 0.0)
+    bucket = TokenBucket(1, 0.0)
     assert bucket.take(1, 0.0) is None
     assert bucket.take(1, 0.0) is not None
     assert bucket.take(3, 0.0) is None
@@ -118,4 +118,4 @@ def test_a_limit_that_is_raised_holds_at_once() -> None:
 def test_who_asks_for_nothing_of_a_kind_is_not_refused_for_it() -> None:
     used = Usage(live_claims=9, amounts={'VCPU': 90})
     added = Usage(claims_in_flight=1, amounts={'VCPU': 0})
-    assert quota.excess({'live_claims': 1, 'class:VCPU': 1}, used, added) is None
+    assert quota.first_excess({'live_claims': 1, 'class:VCPU': 1}, used, added) is None

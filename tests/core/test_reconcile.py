@@ -5,8 +5,8 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims import reconcile, registration
-from gantt.core.claims.claim import Claim, State, stepped
-from gantt.core.messages.report import RegisterHost, ReportedMetric
+from gantt.core.claims.claim import Claim, State, with_state
+from gantt.core.messages.report import HostReport, RegisterHost, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts, HostRow
 from tests.builders import a_guest, a_report, changed, new_uuid, uuid_of
@@ -44,7 +44,7 @@ def a_claim(state='confirmed', **fields):
 
 
 def fold(report, *claims, known=(), row=ROW):
-    used = reconcile.usage({}, row.id, (), claims)
+    used = reconcile.usage_after({}, row.id, (), claims)
     return reconcile.apply_report(
         changed(row, used=used), claims, {c.id: c for c in known}, report.build(), 1000.0
     )
@@ -177,10 +177,10 @@ def test_foreign_use_of_a_class_without_inventory_flags_the_host():
 
 def test_usage_leaves_out_what_is_nothing():
     claim = a_claim()
-    over = stepped(claim, State.RELEASED, 'x', 5.0)
-    assert reconcile.usage({'VCPU': 2}, 7, [claim], [over]) == {}
-    assert reconcile.usage({'VCPU': 2}, 7, [claim], [claim]) == {'VCPU': 2}
-    assert reconcile.usage({'VCPU': 2}, 8, [claim], [over]) == {'VCPU': 2}
+    over = with_state(claim, State.RELEASED, 'x', 5.0)
+    assert reconcile.usage_after({'VCPU': 2}, 7, [claim], [over]) == {}
+    assert reconcile.usage_after({'VCPU': 2}, 7, [claim], [claim]) == {'VCPU': 2}
+    assert reconcile.usage_after({'VCPU': 2}, 8, [claim], [over]) == {'VCPU': 2}
 
 
 # -- registration ---------------------------------------------------------------------------
@@ -220,3 +220,8 @@ def test_the_very_same_registration_is_a_repeat_whatever_it_counts():
     message = RegisterHost(name='cmp-1', boot_nonce='a', journal=uuid_of(1), journal_count=4)
     same = registration.register(row, message, provider_id=7)
     assert (same.epoch, same.journal_count) == (3, 5)
+
+
+def test_each_fact_of_a_host_is_a_field_of_its_report():
+    own = {'agent'}  # what an agent beside Nova sent, which comes by another message
+    assert set(HostFacts.__struct_fields__) - own <= set(HostReport.FACTS)

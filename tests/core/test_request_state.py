@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantt.core.claims.commit import CommitStatus, RequestDraft
+from gantt.core.claims.commit import ClaimColumns, CommitStatus, RequestDraft
 from gantt.core.claims.request_state import (
     TRANSITIONS,
     Attempt,
     Effect,
     RequestEvent,
     RequestState,
+    check_request_row,
     conflict_line,
-    judge_request,
-    seed_of,
+    seed_of_try,
     takes_over,
     transition,
 )
@@ -33,12 +33,12 @@ ROW = {
     'deadline': NOW + 5.0,
     'answer': None,
 }
-DRAFT = RequestDraft(id='r', fingerprint='f', owner='me', claims=[])
+DRAFT = RequestDraft(id='r', fingerprint='f', owner='me', claims=ClaimColumns())
 
 
 def judged(row=None, **draft):
     request_row = None if row is None else SimpleNamespace(**ROW | row)
-    return judge_request(request_row, msgspec.structs.replace(DRAFT, **draft), NOW)
+    return check_request_row(request_row, msgspec.structs.replace(DRAFT, **draft), NOW)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_only_a_lock_is_remembered_as_a_lock():
 
 
 def test_the_seed_is_that_of_the_try():
-    assert seed_of('r', 1) == seed_of('r', 1)
-    assert len({seed_of('r', tries) for tries in range(50)}) == 50
+    assert seed_of_try('r', 1) == seed_of_try('r', 1)
+    assert len({seed_of_try('r', tries) for tries in range(50)}) == 50
 
 
 @given(st.lists(st.tuples(st.sampled_from(RequestEvent), st.integers(0, 3), st.integers(0, 3))))

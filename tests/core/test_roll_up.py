@@ -5,14 +5,12 @@ import random
 
 import pytest
 
-from gantt.core.candidates.columns import ClassInventory
-from gantt.core.candidates.roll_up import (
-    TreesFitting,
+from gantt.core.candidates.table import ClassInventory, ProviderEntry, ProviderTable
+from gantt.insights.roll_up import (
     class_roll_up,
     classes_roll_up,
     trees_fitting,
 )
-from gantt.core.candidates.table import ProviderEntry, ProviderTable
 
 
 def an_entry(number, root=None, **inventories):
@@ -29,6 +27,11 @@ def a_table(*entries):
     table = ProviderTable()
     table.apply(entries)
     return table
+
+
+def fitting(table, shape):
+    roll_up = trees_fitting(table, shape)
+    return roll_up.count, roll_up.places, roll_up.most
 
 
 def test_sums_largest_and_pieces():
@@ -56,15 +59,15 @@ def test_a_shape_fits_where_a_tree_has_all_of_it():
         an_entry(3, root=1, VGPU=ClassInventory(cap=3)),
         an_entry(4, VCPU=ClassInventory(cap=8)),
     )
-    assert trees_fitting(table, {'VCPU': 2, 'VGPU': 1}) == TreesFitting(4, 1, 4)
-    assert trees_fitting(table, {'VCPU': 2, 'VGPU': 2}) == TreesFitting(2, 1, 2)
-    assert trees_fitting(table, {'VCPU': 1}) == TreesFitting(16, 2, 8)
-    assert trees_fitting(table, {'FPGA': 1}) == TreesFitting(0, 0, 0)
+    assert fitting(table, {'VCPU': 2, 'VGPU': 1}) == (4, 1, 4)
+    assert fitting(table, {'VCPU': 2, 'VGPU': 2}) == (2, 1, 2)
+    assert fitting(table, {'VCPU': 1}) == (16, 2, 8)
+    assert fitting(table, {'FPGA': 1}) == (0, 0, 0)
 
 
 def test_of_nothing_there_is_nothing():
     assert classes_roll_up(ProviderTable()) == []
-    assert trees_fitting(ProviderTable(), {'VCPU': 1}) == TreesFitting(0, 0, 0)
+    assert fitting(ProviderTable(), {'VCPU': 1}) == (0, 0, 0)
 
 
 @pytest.mark.parametrize('seed', range(20))
@@ -122,5 +125,4 @@ def test_random_clouds_as_counted_one_by_one(seed):
                 for name, amount in shape.items()
             )
         )
-    result = trees_fitting(table, shape)
-    assert result == TreesFitting(sum(counts), sum(map(bool, counts)), max(counts))
+    assert fitting(table, shape) == (sum(counts), sum(map(bool, counts)), max(counts))

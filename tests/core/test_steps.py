@@ -6,8 +6,8 @@ import pytest
 
 from gantt import plugin_loader
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Seen, place, undo
-from gantt.core.placement.run import CHECKED_EACH
+from gantt.core.placement.place import LastRequest, place, undo_decision
+from gantt.core.placement.run import CHECK_STEPS_EVERY
 from gantt.core.weighers.base import ColumnWeigher
 from tests.core.builders import a_host, a_request, a_table, an_id
 
@@ -42,14 +42,14 @@ def three_hosts():
     return a_table(*(a_host(n, vcpu=99, ram=10**6, disk=10**5) for n in range(1, 4)))
 
 
-def decided(pipeline, members=9, seed=CHECKED_EACH, table=None, seen=None):
+def decided(pipeline, members=9, seed=CHECK_STEPS_EVERY, table=None, seen=None):
     table = table or three_hosts()
     request = msgspec.structs.replace(a_request(members), request_id=an_id(table.seq, 4))
     return place(table, request, pipeline, seed=seed, decision_id='x', seen=seen), request
 
 
-def looks_of(decision):
-    return [len(look.members) for look in decision.members.looks]
+def evaluation_sizes(decision):
+    return [len(evaluation.members) for evaluation in decision.members.evaluations]
 
 
 def hosts_of(decision):
@@ -60,30 +60,30 @@ def hosts_of(decision):
 def test_what_is_known_of_a_pick_needs_no_look(weigher):
     pipeline = pipeline_of(weigher)
     decision, _ = decided(pipeline)
-    assert looks_of(decision) == ([9] if weigher is not Silent else [1] * 9)
-    assert pipeline.distrusted == ({'Liar'} if weigher is Liar else set())
+    assert evaluation_sizes(decision) == ([9] if weigher is not Silent else [1] * 9)
+    assert pipeline.distrusted_weighers == ({'Liar'} if weigher is Liar else set())
 
 
 def test_who_lies_is_asked_from_then_on():
     truth, _ = decided(pipeline_of(Honest))
     pipeline = pipeline_of(Liar)
-    unchecked, _ = decided(pipeline, seed=CHECKED_EACH + 1)
-    assert pipeline.distrusted == set()
+    unchecked, _ = decided(pipeline, seed=CHECK_STEPS_EVERY + 1)
+    assert pipeline.distrusted_weighers == set()
     decided(pipeline)
     again, _ = decided(pipeline)
-    assert looks_of(unchecked) == [9]
-    assert looks_of(again) == [1] * 9
+    assert evaluation_sizes(unchecked) == [9]
+    assert evaluation_sizes(again) == [1] * 9
     assert hosts_of(again) == hosts_of(truth)
 
 
 def test_another_table_state_is_looked_at_anew():
-    pipeline, seen = pipeline_of(Honest), Seen()
+    pipeline, seen = pipeline_of(Honest), LastRequest()
     table = three_hosts()
     first, request = decided(pipeline, 2, table=table, seen=seen)
     assert not first.members.goes_on
     second, _ = decided(pipeline, 2, table=table, seen=seen)
     assert second.members.goes_on
-    undo(table, first, request)
+    undo_decision(table, first, request)
     third, _ = decided(pipeline, 2, table=table, seen=seen)
     assert not third.members.goes_on
     table.now += 1

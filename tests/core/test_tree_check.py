@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantt.core.resources.tree_check import TreeNode, broken, roots_of
+from gantt.core.resources.provider import TreeNode, roots_of, tree_faults
 
 IDS = st.integers(1, 9)
 #: Any provider below any other, also below itself, or below one that is not there.
@@ -53,7 +53,7 @@ def test_roots_are_those_that_a_walk_reaches(parents):
 def test_each_fault_has_one_line_where_it_is(parents, noted):
     roots = roots_of(parents)
     nodes = [a_node(pid, parent, noted.get(pid)) for pid, parent in sorted(parents.items())]
-    lines = list(broken(nodes))
+    lines = list(tree_faults(nodes))
     orphans = {pid: p for pid, p in parents.items() if p is not None and p not in parents}
     wrong = [pid for pid, root in roots.items() if noted.get(pid, pid) != root]
     assert len(lines) == len(orphans) + len(circles(parents)) + len(wrong)
@@ -86,28 +86,28 @@ def path(parents, pid):
 def test_trees_that_are_whole_have_no_line():
     host = a_node(1, None, kind='host', is_host=True)
     nested = [a_node(n, n - 1, 1) for n in range(2, 6)]
-    assert list(broken([host, *nested, a_node(7, None)])) == []
-    assert list(broken([])) == []
+    assert list(tree_faults([host, *nested, a_node(7, None)])) == []
+    assert list(tree_faults([])) == []
 
 
 def test_a_long_circle_is_named_in_part():
     nodes = [a_node(n, (n + 1) % 9) for n in range(9)]
-    (line,) = broken(nodes)
+    (line,) = tree_faults(nodes)
     assert line == 'provider u0 (n0): is below itself, by n0, n1, n2, n3, n4 and 4 more'
 
 
 def test_a_deep_tree_is_followed_without_recursion():
     """Walk once: each provider is passed once, however deep the tree."""
     deep = [a_node(1, None), *(a_node(n, n - 1, 1) for n in range(2, 50_001))]
-    assert list(broken(deep)) == []
-    assert list(broken(deep[::-1])) == []
-    assert list(broken(deep[1:]))[0].endswith('its parent, row 1, is gone; 49998 are below it')
+    assert list(tree_faults(deep)) == []
+    assert list(tree_faults(deep[::-1])) == []
+    assert list(tree_faults(deep[1:]))[0].endswith('its parent, row 1, is gone; 49998 are below it')
 
 
 def test_kinds():
     lines = {
         line.partition('): ')[2]
-        for line in broken(
+        for line in tree_faults(
             [
                 a_node(1, None, kind='nested'),
                 a_node(2, 1, 1, kind='pool'),

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gantt.db.engine import retry
 from gantt.db.schema import models
-from gantt.db.stores import SqlStores, stores_for_url
+from gantt.stores import SqlStores, stores_for_url
 from tests.services import UNHURRIED
 
 #: ``portable``: PostgreSQL by the statements that every database understands.
@@ -33,7 +33,7 @@ def open_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., SqlSto
             options.setdefault('fast', not kind.startswith('portable'))
         else:
             url = like.database.engine.url.render_as_string(hide_password=False)
-        options.setdefault('waits', UNHURRIED)
+        options.setdefault('timeouts', UNHURRIED)
         store = stores_for_url(url, **options)
         opened.append(store)
         return store

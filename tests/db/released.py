@@ -20,15 +20,15 @@ import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything 
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.report import NumaCell, Running
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.process import ServiceNote
-from gantt.core.records.shadow import Compared, ShadowVerdict
+from gantt.core.records.shadow import ComparedChoice, ShadowVerdict
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import SqlStores, stores_for_url
+from gantt.stores import SqlStores, stores_for_url
 from tests.builders import list_providers
 from tests.plans import created, planned
 from tests.world import World, a_request
@@ -70,7 +70,9 @@ def play(world: World) -> None:
     words = {'gantt_host': 'cmp-1', 'nova_host': 'cmp-2', 'reason': 'disk swap', 'origin': 'req-1'}
     ids = {'id': PEOPLE[70], 'request_id': PEOPLE[71], 'consumer': PEOPLE[72]}
     verdict = ShadowVerdict.REMOVED
-    store.shadows.save_shadows([Compared(purpose='create', verdict=verdict, **words, **ids)], 10)
+    store.shadows.save_shadows(
+        [ComparedChoice(purpose='create', verdict=verdict, **words, **ids)], 10
+    )
     note = ServiceNote(name='a:1', kind='scheduler', host='a', version='1.0', configuration='01')
     store.services.note_service(note)
     row = next(
@@ -82,7 +84,7 @@ def play(world: World) -> None:
     shares = {pool.uuid: {'CUSTOM_LICENSE': 2}, row.uuid: {'VCPU': 1}}
     wish = {'project_id': 'p1', 'user_id': 'ann', 'consumer_type': 'INSTANCE'}
     store.allocations.write_allocations(
-        [AllocationWish(consumer=PEOPLE[64], allocations=shares, **wish)]
+        [WantedAllocations(consumer=PEOPLE[64], allocations=shares, **wish)]
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random claims with units, over-full and closed hosts, and whoever claims: all ways agree.
 
-The guards of the one trip, the careful way, the statements that every database understands and
+The guards of the one trip, the pessimistic path, the statements that every database understands and
 the plain store get the same reports and drafts, and answer and hold the same after each.
 """
 
@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from devel.doubles import ManualClock
 from devel.memory_store.stores import memory_stores
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.claims.commit_postgresql import CarefulLedger
-from gantt.db.claims.one_trip import Caution
-from gantt.scheduler.clock import ManualClock
+from gantt.db.claims.commit_postgresql import PessimisticCommitter
+from gantt.db.claims.one_trip import OptimisticBackoff
 from tests.builders import CLEAN, a_draft, a_host, live, uuid_of
 
 HOSTS = 2
@@ -108,8 +108,10 @@ class Side:
 
     def commit(self, plans):
         built = [self.draft(*plan).build() for plan in plans]
-        if hasattr(self.store.requests, 'ledger'):
-            self.store.requests.ledger.caution = Caution()  # it is to be tried each time
+        if hasattr(self.store.requests, 'committer'):
+            self.store.requests.committer.backoff = (
+                OptimisticBackoff()
+            )  # it is to be tried each time
         result = self.store.requests.commit(built)
         self.paths[result.path.value] += 1
         return [
@@ -207,7 +209,7 @@ def sides_of(open_store, *kinds):
         else:
             store = open_store(kind)
         if kind == 'pessimistic':
-            store.requests.ledger = CarefulLedger(store.database.memory)
+            store.requests.committer = PessimisticCommitter(store.database.memory)
         sides.append(Side(kind, store))
     return sides
 
@@ -228,9 +230,9 @@ def test_the_ways_of_postgresql_accept_the_same(open_store):
     # Whatever the stories were, nothing is in the way of this one.
     sides[1].begin('plain', HOSTS * [{'VCPU': Inventory(total=8)}])
     sides[1].commit([([(0, 'host', {'vcpu': 1}, None, None, None)], False)])
-    _, at_once, careful, portable = (set(side.paths) for side in sides)
+    _, at_once, pessimistic, portable = (set(side.paths) for side in sides)
     assert {'optimistic', 'pessimistic'} <= at_once
-    assert 'pessimistic' in careful and 'optimistic' not in careful
+    assert 'pessimistic' in pessimistic and 'optimistic' not in pessimistic
     assert portable == {'portable'}
 
 

@@ -4,10 +4,10 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.report import Running
 from gantt.core.messages.resource_classes import CAP_MAX, FREE_RATIO_MAX, Inventory
-from gantt.core.records.audit_remedies import remedies
+from gantt.core.records.audit_remedies import remedies_of
 from gantt.db.schema import models
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid
 from tests.contract.damage import SqlDamage
@@ -47,7 +47,7 @@ def lines(store, kind='providers'):
     """What is found, all of one kind; there is something to do about each line."""
     findings = store.claims.audit()
     assert {name for name, some in findings.items() if some} == {kind}, findings
-    assert remedies(findings)
+    assert remedies_of(findings)
     return findings[kind]
 
 
@@ -308,7 +308,7 @@ def test_what_a_consumer_is_written_to_have_ends_an_inheritance_without_one(stor
     assert ': inherits 5 DISK_GB of ' in lines(store, 'lost')[0]
     shares = {host.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 7}}
     store.allocations.write_allocations(
-        [AllocationWish(consumer=consumer, allocations=shares, project_id='p', user_id='u')]
+        [WantedAllocations(consumer=consumer, allocations=shares, project_id='p', user_id='u')]
     )
     assert store.allocations.load_allocations(consumer).allocations == shares
     assert store.claims.audit() == CLEAN

@@ -12,7 +12,7 @@ from gantt.core.claims import acceptance, claim, reconcile
 from gantt.core.claims.claim import Event, State
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.claims import batch, commit_postgresql, one_trip, transitions, unit_of_work
-from gantt.db.claims import commit as ledger
+from gantt.db.claims import commit as portable
 from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.hosts import reports as db_reports
@@ -33,12 +33,12 @@ TRIES = 10
 @pytest.fixture
 def stores(kind, open_store):
     """Four stores on one database; on SQLite one that four threads share."""
-    first = open_store(kind, waits=PATIENT)
+    first = open_store(kind, timeouts=PATIENT)
     if kind == 'sqlite':
         return [first] * 4
     return [
         first,
-        *(open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3)),
+        *(open_store(like=first, timeouts=PATIENT, fast=kind != 'portable') for _ in range(3)),
     ]
 
 
@@ -57,37 +57,41 @@ def no_locks(patch):
     """Rows of hosts are read as they are, by whoever comes."""
     patch.setattr(
         providers,
-        'LOCK',
-        providers._LOCKED.where(providers._p.c.id.in_(providers._ids)).order_by(providers._p.c.id),
+        'LOCK_BY_ID',
+        providers._SELECT_FOR_LOCK.where(providers._providers.c.id.in_(providers._ids)).order_by(
+            providers._providers.c.id
+        ),
     )
     patch.setattr(
         providers,
-        'LOCK_TOGETHER',
-        providers._LOCKED.where(
-            providers.one_of(providers._p.c.id, 'ids', ledger.sa.BigInteger)
-        ).order_by(providers._p.c.id),
+        'LOCK_BY_ID_ARRAY',
+        providers._SELECT_FOR_LOCK.where(
+            providers.is_in_array(providers._providers.c.id, 'ids', portable.sa.BigInteger)
+        ).order_by(providers._providers.c.id),
     )
     for module in (commit_postgresql, one_trip):
-        plain = module.PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
-        assert plain != module.PROVIDERS
-        patch.setattr(module, 'PROVIDERS', plain)
+        plain = module.LOCK_PROVIDERS.replace(b' FOR NO KEY UPDATE', b'')
+        assert plain != module.LOCK_PROVIDERS
+        patch.setattr(module, 'LOCK_PROVIDERS', plain)
 
 
 def no_guards(patch):
     """What was accepted is written, whatever the row has become."""
     patch.setattr(
         unit_of_work,
-        'USE',
-        unit_of_work._p.update()
-        .where(unit_of_work._p.c.id == unit_of_work.sa.bindparam('b_id'))
-        .values(unit_of_work.USE._values),
+        'ADD_USAGE',
+        unit_of_work._providers.update()
+        .where(unit_of_work._providers.c.id == unit_of_work.sa.bindparam('b_id'))
+        .values(unit_of_work.ADD_USAGE._values),
     )
-    fits = f' AND {commit_postgresql.FITS}'.encode()
-    write = commit_postgresql.WRITE
+    fits = f' AND {commit_postgresql.FITS_SQL}'.encode()
+    write = commit_postgresql.WRITE_BATCH
     assert fits in write
-    patch.setattr(commit_postgresql, 'WRITE', write.replace(fits, b''))
+    patch.setattr(commit_postgresql, 'WRITE_BATCH', write.replace(fits, b''))
     # Whose guards are not beside what judges, but in its place: see below.
-    patch.setattr(one_trip.OneTripLedger, 'commit', commit_postgresql.CarefulLedger.commit)
+    patch.setattr(
+        one_trip.OneTripCommitter, 'commit', commit_postgresql.PessimisticCommitter.commit
+    )
 
 
 def race_for_a_host(stores):
@@ -121,7 +125,7 @@ def test_either_the_lock_or_the_guard_is_enough(stores, without, monkeypatch):
 
 # -- one trip: nothing but its guards judges ----------------------------------------------
 GUARDS = {
-    'room': (f' AND {commit_postgresql.FITS}', '', at_once.a_full_host),
+    'room': (f' AND {commit_postgresql.FITS_SQL}', '', at_once.a_full_host),
     'over-committed': ('p.over_committed = 0', 'TRUE', at_once.an_over_committed_host),
     'units': ('mod(a.amount, i.step_size) <> 0', 'FALSE', at_once.units_that_have_changed),
     'disabled': ('disabled IS NULL AND', '', at_once.a_disabled_host),
@@ -141,11 +145,11 @@ GUARDS = {
 @pytest.mark.parametrize('guard', list(GUARDS))
 def test_a_guard_that_is_left_out_is_found(guard, open_store, monkeypatch):
     text, instead, scenario = GUARDS[guard]
-    whole = one_trip.WRITE.decode()
+    whole = one_trip.WRITE_BATCH.decode()
     assert text in whole
-    monkeypatch.setattr(one_trip, 'WRITE', whole.replace(text, instead).encode())
+    monkeypatch.setattr(one_trip, 'WRITE_BATCH', whole.replace(text, instead).encode())
     store = open_store('postgresql')
-    test = at_once.test_what_is_in_the_way_sends_it_the_careful_way
+    test = at_once.test_what_is_in_the_way_sends_it_the_pessimistic_path
     assert fails(test, scenario, store, a_host().on(store))
 
 
@@ -184,13 +188,13 @@ def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
             seen[key] = load(tx, **where)
         return seen[key]
 
-    blind = unit_of_work.Update(
-        unit_of_work._c,
+    blind = unit_of_work.BulkUpdate(
+        unit_of_work._claims,
         {'b_id': 'id'},
-        unit_of_work.CHANGED,
+        unit_of_work.TRANSITION_COLUMNS,
         stays={'unique_key': 'has_unique_key'},
     )
-    monkeypatch.setattr(unit_of_work, 'WRITE', blind)
+    monkeypatch.setattr(unit_of_work, 'UPDATE_CLAIMS', blind)
     monkeypatch.setattr(transitions, 'load_claims', once)
     assert fails(sweep_beside_a_confirm, stores, monkeypatch)
 
@@ -198,7 +202,7 @@ def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
 # -- what is judged under the lock --------------------------------------------------------
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_request_id_that_says_nothing_is_found(stores, monkeypatch):
-    monkeypatch.setattr(batch, 'judge_request', lambda row, draft, now: None)
+    monkeypatch.setattr(batch, 'check_request_row', lambda row, draft, now: None)
     test = races.test_one_request_asked_of_everybody_at_once_is_placed_once
     assert fails(test, stores)
 
@@ -211,7 +215,7 @@ def test_units_that_nobody_judges_are_found(stores, monkeypatch):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_who_does_not_ask_who_claims_is_found(stores, monkeypatch):
-    monkeypatch.setattr(acceptance.Claimant, 'of', lambda claim: acceptance.Claimant.API)
+    monkeypatch.setattr(acceptance.Claimant, 'claimant_of', lambda claim: acceptance.Claimant.API)
     test = accepted.test_a_scheduler_needs_an_open_host_in_every_class
     assert fails(test, *on(stores))
 
@@ -221,7 +225,7 @@ def test_who_does_not_ask_who_claims_is_found(stores, monkeypatch):
 def test_a_flag_that_does_not_follow_is_found(stores, end, monkeypatch):
     test = accepted.test_whoever_ends_a_claim_takes_the_flag_away
     store, host = on(stores)
-    monkeypatch.setattr(rows, 'unflag', lambda row: None)
+    monkeypatch.setattr(rows, 'clear_over_full_flag', lambda row: None)
     assert fails(test, store, host, end)
 
 
@@ -232,11 +236,11 @@ def on(stores):
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_group_whose_generation_says_nothing_is_found(stores, monkeypatch):
     def as_planned(self, groups):
-        for entry in self.going():
+        for entry in self.open_entries():
             if entry.draft.group is not None:
                 self.groups[entry.draft.group.uuid] = groups[entry.draft.group.uuid].generation
 
-    monkeypatch.setattr(batch.CommitBatch, 'judge_groups', as_planned)
+    monkeypatch.setattr(batch.CommitBatch, 'check_groups', as_planned)
     assert fails(races.test_members_of_a_group_never_meet_on_a_host, stores)
 
 
@@ -244,14 +248,14 @@ def any_epoch(patch):
     def speaker(changes, words):
         return next(iter(changes.locked.counters.values()), None)
 
-    patch.setattr(transitions, '_speaker', speaker)
+    patch.setattr(transitions, '_reporting_host', speaker)
 
 
 def any_order(patch):
-    def judge(row, report):
+    def report_outcome(row, report):
         return reconcile.APPLIED if report.epoch == row.epoch else reconcile.GONE
 
-    patch.setattr(db_reports, 'judge', judge)
+    patch.setattr(db_reports, 'report_outcome', report_outcome)
 
 
 def leases_of_the_confirmed(patch):
@@ -262,14 +266,14 @@ def leases_of_the_confirmed(patch):
 
 def counted_twice(patch):
     """What has ended gives its room back once more where it ends again."""
-    change = UnitOfWork.change
+    change = UnitOfWork.change_claim
 
     def again(self, before, now, **how):
         change(self, before, now, **how)
         if not before.is_live:
-            self.count(before, -1)
+            self.add_usage(before, -1)
 
-    patch.setattr(UnitOfWork, 'change', again)
+    patch.setattr(UnitOfWork, 'change_claim', again)
     patch.setitem(claim.TRANSITIONS, (State.RELEASED, Event.RELEASE), State.EXPIRED)
 
 
@@ -278,7 +282,7 @@ def revival(patch):
 
 
 def no_rivals(patch):
-    patch.setattr(batch, 'judge_rivals', lambda *_: ({}, {}))
+    patch.setattr(batch, 'resolve_rivals', lambda *_: ({}, {}))
 
 
 RULES = {

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.claims.requests import Cancellation
+from gantt.db.claims.requests import RequestToCancel
 from gantt.db.hosts import providers
 from tests.builders import CLEAN, a_draft, a_host, claimed, new_uuid
 from tests.db.conftest import SERVERS
@@ -19,7 +19,7 @@ COUNT = 8
 
 @pytest.fixture(params=SERVERS)
 def store(request, open_store):
-    return open_store(request.param, waits=PATIENT)
+    return open_store(request.param, timeouts=PATIENT)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_claims_of_one_guest_end_one_after_another(store, hosts, pool):
     there_draft = of_pool(a_draft().taking(hosts[1], guest, purpose='migrate'), pool)
     (target,) = claimed(store, there_draft)
     assert used(store, pool) == 1
-    cancellations = [Cancellation(claim.request_id, 'gone') for claim in (source, target)]
+    cancellations = [RequestToCancel(claim.request_id, 'gone') for claim in (source, target)]
     assert not store.requests._cancel_together(cancellations)
     assert used(store, pool) == 1
     cancelled_behind_a_lock(store, pool, [source.request_id, target.request_id])
@@ -122,7 +122,7 @@ def test_together_they_take_one_commit(store, hosts, pool):
     claims = placed(store, hosts, pool)
     before = store.providers.load_provider(pool.uuid).generation
     assert store.requests._cancel_together(
-        [Cancellation(claim.request_id, 'gone') for claim in claims]
+        [RequestToCancel(claim.request_id, 'gone') for claim in claims]
     )
     provider = store.providers.load_provider(pool.uuid)
     assert (provider.generation - before, provider.used) == (1, {})

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.db.engine import combine
-from gantt.db.engine.combine import Combined
+from gantt.db.engine.combine import RequestCombiner
 from tests.builders import CLEAN, a_host, uuid_of
 from tests.db.conftest import SERVERS
 from tests.db.test_concurrency import together
@@ -22,7 +22,7 @@ class Desk:
     def __init__(self, works=True):
         self.works, self.go_on = works, threading.Event()
         self.alone, self.together = [], []
-        self.combined = Combined(self.do_one, self.do_several)
+        self.combined = RequestCombiner(self.do_one, self.do_several)
 
     def do_one(self, job):
         self.go_on.wait(10)
@@ -52,7 +52,7 @@ class Desk:
 
     def met(self, job, keys):
         try:
-            self.combined.do(job, keys)
+            self.combined.run(job, keys)
         except exceptions.GanttError as e:
             self.problems = [*self.problems, e]
 
@@ -72,11 +72,11 @@ def test_while_one_is_held_up_another_one_goes_on():
             assert held_up.wait(60)
         through.append(job)
 
-    combined = Combined(alone, lambda several: False)
-    first = threading.Thread(target=combined.do, args=('held up', frozenset('a')))
+    combined = RequestCombiner(alone, lambda several: False)
+    first = threading.Thread(target=combined.run, args=('held up', frozenset('a')))
     first.start()
     others = [
-        threading.Thread(target=combined.do, args=(job, frozenset([job]))) for job in ('b', 'c')
+        threading.Thread(target=combined.run, args=(job, frozenset([job]))) for job in ('b', 'c')
     ]
     for other in others:
         other.start()
@@ -101,11 +101,11 @@ def test_once_nobody_is_held_up_one_works_at_a_time(monkeypatch):
             working.remove(job)
         return True
 
-    combined = Combined(lambda job: work([job]), work)
+    combined = RequestCombiner(lambda job: work([job]), work)
 
     def come(*jobs):
         threads = [
-            threading.Thread(target=combined.do, args=(job, frozenset([job]))) for job in jobs
+            threading.Thread(target=combined.run, args=(job, frozenset([job]))) for job in jobs
         ]
         for thread in threads:
             thread.start()
@@ -119,7 +119,9 @@ def test_once_nobody_is_held_up_one_works_at_a_time(monkeypatch):
     for thread in first:
         thread.join(60)
     del most[:]
-    combined._alone = combined._together = lambda jobs: most.append(len(combined._began)) or True
+    combined._run_one = combined._run_together = lambda jobs: (
+        most.append(len(combined._batches_began_at)) or True
+    )
     for thread in come(*range(40)):
         thread.join(60)
         assert not thread.is_alive()
@@ -149,14 +151,14 @@ def test_nothing_with_a_key_in_common_is_done_together():
 @pytest.mark.parametrize('kind', SERVERS)
 def test_many_threads_of_one_process_write(kind, open_store):
     """Each gets its own answer: what is refused does not take others with it."""
-    store = open_store(kind, waits=PATIENT)
+    store = open_store(kind, timeouts=PATIENT)
     host = a_host().with_room(vcpu=30).on(store)
 
     def write(number):
         consumers = []
         for n in range(5):
             consumer = uuid_of('consumer', number, n)
-            wish = AllocationWish(
+            wish = WantedAllocations(
                 consumer=consumer,
                 allocations={host.row.uuid: {'VCPU': 1}},
                 project_id='p',

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gantt.core.resources.group_rule import since_first
+from gantt.core.resources.group_rule import placements_since_first
 from tests.builders import CLEAN, a_draft, a_host, commit, live, uuid_of
 from tests.db.conftest import KINDS
 from tests.services import PATIENT
@@ -43,12 +43,12 @@ def kind(request):
 @pytest.fixture
 def stores(kind, open_store):
     """Four stores on one database; on SQLite one that four threads share."""
-    first = open_store(kind, waits=PATIENT)
+    first = open_store(kind, timeouts=PATIENT)
     if kind == 'sqlite':
         return [first] * 4
     return [
         first,
-        *(open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3)),
+        *(open_store(like=first, timeouts=PATIENT, fast=kind != 'portable') for _ in range(3)),
     ]
 
 
@@ -166,7 +166,7 @@ def test_members_of_a_group_never_meet_on_a_host(stores):
     placed = together(*(lambda n=n: place(n) for n in range(4)))
     members = live(stores[0])
     assert len(members) == sum(placed) == len({c.provider_id for c in members}) == len(hosts)
-    assert since_first(stores[0].groups.load_group(group).generation) == len(hosts)
+    assert placements_since_first(stores[0].groups.load_group(group).generation) == len(hosts)
 
 
 def schedule(store, hosts, seed, end):

@@ -20,7 +20,7 @@ def test_a_consumer_stays_its_projects_while_a_claim_of_it_is_stored(kind, open_
     (first,) = claimed(store, a_draft(project_id='red').taking(host, consumer))
     store.claims.force_release(first.id, 'ended')
     theirs = a_draft(project_id='blue', only_project='blue').taking(host, consumer)
-    assert commit(store, theirs).outcomes[0].outcome == 'barred'
+    assert commit(store, theirs).outcomes[0].outcome == 'rejected'
     for fields in ({}, {'only_project': 'red'}):
         (again,) = claimed(store, a_draft(project_id='red', **fields).taking(host, consumer))
         store.claims.force_release(again.id, 'ended')
@@ -54,9 +54,9 @@ def test_projects_of_any_length_are_counted(kind, open_store):
 def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
     kind, grouped, open_store, monkeypatch
 ):
-    """It has given the consumer free for others to insert: it bars them."""
-    store = open_store(kind, waits=PATIENT)
-    other = open_store(like=store, waits=PATIENT)
+    """A confirmed claim frees its unique key, so that only reading again finds it."""
+    store = open_store(kind, timeouts=PATIENT)
+    other = open_store(like=store, timeouts=PATIENT)
     host, other_host = a_host('here').on(store), a_host('there').on(other)
     consumer, begun, claims = new_uuid(), [], []
 
@@ -66,14 +66,14 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
             claims.extend(claimed(other, a_draft().taking(other_host, consumer)))
             other_host.confirm(claims[0])
 
-    judge, execute = CommitBatch.judge_consumers, getattr(store.requests.ledger, 'execute', None)
+    judge, execute = CommitBatch.check_consumers, getattr(store.requests.committer, 'execute', None)
 
     def judge_then(self, *rest):
         judge(self, *rest)
         meanwhile()
 
     def execute_after(raw, statement, parameters):
-        if statement is one_trip.CLAIMS:
+        if statement is one_trip.INSERT_CLAIMS:
             meanwhile()
         return execute(raw, statement, parameters)
 
@@ -81,12 +81,12 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
     if grouped:
         draft = a_draft().planned_at(0, new_uuid()).taking(host, consumer)
     if execute is not None and not grouped:
-        monkeypatch.setattr(store.requests.ledger, 'execute', execute_after)
+        monkeypatch.setattr(store.requests.committer, 'execute', execute_after)
     else:
-        monkeypatch.setattr(CommitBatch, 'judge_consumers', judge_then)
+        monkeypatch.setattr(CommitBatch, 'check_consumers', judge_then)
     outcome = commit(store, draft).outcomes[0]
     assert claims
-    assert outcome.outcome == 'barred'
+    assert outcome.outcome == 'rejected'
     assert store.claims.audit() == CLEAN
 
 

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.host import API, HostFacts
+from gantt.core.resources.host import INVENTORIES_BY_API, HostFacts
+from gantt.db.engine import session
 from gantt.db.hosts import details
 from gantt.db.schema import models
 from tests.builders import CLEAN, a_draft, a_host, claimed, set_inventories, uuid_of
@@ -54,7 +55,7 @@ def test_a_record_has_a_mark_of_what_its_rows_say(store):
     host = a_host().having(traits=TRAITS, aggregates=['rack-1']).on(store)
     facts = record_of(store, host)
     has = store.database.reads.read(lambda tx: details.read(tx, [host.id]))[host.id]
-    assert details.mark_of(facts) == has.digest
+    assert details.details_digest(facts) == has.digest
     assert has.inventories == host.row.facts.inventories
     assert (has.traits, has.aggregates) == (TRAITS, host.row.aggregates)
     stated = msgspec.json.decode(facts, type=HostFacts)
@@ -63,8 +64,8 @@ def test_a_record_has_a_mark_of_what_its_rows_say(store):
 
 @pytest.mark.parametrize('text', ['{}', '{"location":"details"}', '{"x":{"details":"' + 32 * '0'])
 def test_what_is_no_mark_is_none(text):
-    assert details.mark_of(text) is None
-    assert details.mark_of('{"details":"' + 32 * 'a' + '"}') == 32 * 'a'
+    assert details.details_digest(text) is None
+    assert details.details_digest('{"details":"' + 32 * 'a' + '"}') == 32 * 'a'
 
 
 def test_a_metric_is_read_without_rows(store, open_store):
@@ -100,7 +101,7 @@ def test_of_hosts_that_have_the_same_one_is_asked(store, open_store):
 
 
 def test_rows_of_many_hosts_are_read_in_parts(store, open_store, monkeypatch):
-    monkeypatch.setattr(details, 'CHUNK', 2)
+    monkeypatch.setattr(session, 'VALUES_PER_STATEMENT', 2)
     for number in range(5):
         a_host(f'cmp-{number}').having(traits=[f'CUSTOM_{number}']).on(store)
     rows = [change.row for change in open_store(like=store).feed.load_everything().hosts]
@@ -112,7 +113,7 @@ class Writers:
     """Reports, requests, operators of aggregates and of who speaks, on the same two hosts."""
 
     def __init__(self, open_store, kind):
-        self.store = open_store(kind, waits=PATIENT)
+        self.store = open_store(kind, timeouts=PATIENT)
         self.hosts = [a_host(f'cmp-{n}').on(self.store) for n in range(2)]
         self._uuids = [host.row.uuid for host in self.hosts]
         self._open = open_store
@@ -133,10 +134,12 @@ class Writers:
         )
 
     def change(self, own, turn):
-        own.hosts.set_inventories_by(self.hosts[turn % 2].name, API if turn % 3 else None)
+        own.hosts.set_inventories_by(
+            self.hosts[turn % 2].name, INVENTORIES_BY_API if turn % 3 else None
+        )
 
     def turns(self, work):
-        own = self._open(like=self.store, waits=PATIENT)
+        own = self._open(like=self.store, timeouts=PATIENT)
         for turn in range(12):
             with contextlib.suppress(exceptions.ReportedByHost):
                 work(own, turn)
@@ -154,7 +157,7 @@ def test_marks_are_of_their_rows_whoever_writes_at_once(kind, open_store):
     fresh = open_store(like=store)
     rows = {change.provider_id: change.row for change in fresh.feed.load_everything().hosts}
     for host in all_of.hosts:
-        assert details.mark_of(record_of(store, host)) == has[host.id].digest
+        assert details.details_digest(record_of(store, host)) == has[host.id].digest
         assert host.row == rows[host.id]
         assert host.row.aggregates == has[host.id].aggregates
     assert store.claims.audit() == CLEAN
@@ -195,7 +198,7 @@ def test_others_learn_what_a_process_writes_that_knows_no_host(store, open_store
     }
     assert all(rows[pid].generation > row.generation for pid, row in before.items() if pid in news)
     for host in hosts:
-        assert details.mark_of(record_of(store, host)) == has[host.id].digest
+        assert details.details_digest(record_of(store, host)) == has[host.id].digest
     assert store.claims.audit() == CLEAN
 
 
@@ -215,7 +218,7 @@ def test_rows_are_believed_where_a_mark_is_of_others(store, open_store):
 
 def test_what_requests_say_is_news_to_who_knew_the_host(store, open_store):
     host = a_host().on(store)
-    store.hosts.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, INVENTORIES_BY_API)
     other = open_store(like=store)
     start = other.feed.load_everything()
     versions = {host.id: host.row.version}
@@ -234,11 +237,11 @@ def test_what_requests_say_is_news_to_who_knew_the_host(store, open_store):
 def test_a_host_that_is_renamed_or_removed_takes_all_of_it_along(store):
     host = a_host().on(store)
     named = store.declarations.save_aggregate('rack-1', {}, [host.name])
-    store.hosts.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, INVENTORIES_BY_API)
     store.providers.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
     store.hosts.rename_host(host.name, 'rack1-07')
     row = host.row
-    assert (row.name, row.inventories_by) == ('rack1-07', API)
+    assert (row.name, row.inventories_by) == ('rack1-07', INVENTORIES_BY_API)
     assert row.aggregates == sorted([named.uuid, uuid_of('rack')])
     store.hosts.decommission_host('rack1-07')
     with store.database.engine.connect() as connection:

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.provider import ProviderFilter
 from gantt.db.engine import retry
@@ -21,7 +21,7 @@ def licences(total):
 def allocate(records, amount, provider=POOL):
     shares = {provider: {'CUSTOM_LICENCE': amount}}
     records.allocations.write_allocations(
-        [AllocationWish(consumer=VM, allocations=shares, project_id='p', user_id='u')]
+        [WantedAllocations(consumer=VM, allocations=shares, project_id='p', user_id='u')]
     )
 
 
@@ -91,7 +91,7 @@ def test_it_is_repeated_after_a_conflict(store):
         records.providers.create_provider('pool', uuid=POOL)
         rounds.append(records)
         if len(rounds) == 1:
-            raise retry.Again('another transaction was there')
+            raise retry.RetryTransaction('another transaction was there')
         return len(rounds)
 
     assert store.dry_runs.dry_run(work) == 2

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.group_rule import since_first
+from gantt.core.resources.group_rule import placements_since_first
 from gantt.core.resources.host import Group
-from gantt.db.claims.commit_postgresql import CarefulLedger
+from gantt.db.claims.commit_postgresql import PessimisticCommitter
 from tests.builders import (
     CLEAN,
     a_decision,
@@ -43,15 +43,15 @@ class Breaking:
 
     def __enter__(self):
         sa.event.listen(self.store.database.engine, 'before_cursor_execute', self._before)
-        if isinstance(self.store.requests.ledger, CarefulLedger):
-            self.real = self.store.requests.ledger.execute
-            self.store.requests.ledger.execute = self._fast
+        if isinstance(self.store.requests.committer, PessimisticCommitter):
+            self.real = self.store.requests.committer.execute
+            self.store.requests.committer.execute = self._fast
         return self
 
     def __exit__(self, *error):
         sa.event.remove(self.store.database.engine, 'before_cursor_execute', self._before)
-        if isinstance(self.store.requests.ledger, CarefulLedger):
-            self.store.requests.ledger.execute = self.real
+        if isinstance(self.store.requests.committer, PessimisticCommitter):
+            self.store.requests.committer.execute = self.real
 
     def _before(self, connection, cursor, statement, *rest):
         if statement != 'BEGIN':
@@ -311,7 +311,7 @@ VOLATILE = {
     'reported_at',
     'lease_until',
     'expires_at',
-    'planned',  # with the lease of its plan
+    'former_reservation',  # with the lease of its plan
     'used_at',
     'boot_nonce',
 }
@@ -337,7 +337,10 @@ def settled(store):
             rows = connection.execute(sa.select(*columns)).all() if columns else []
         if table is models.group_rules:
             # Where a group begins is drawn.
-            rows = [{**row._mapping, 'generation': since_first(row.generation)} for row in rows]
+            rows = [
+                {**row._mapping, 'generation': placements_since_first(row.generation)}
+                for row in rows
+            ]
         by_table[table.name] = sorted(map(str, rows))
     return by_table
 

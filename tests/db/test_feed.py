@@ -117,7 +117,7 @@ def test_the_generation_of_a_group_is_never_newer_than_its_members(store, open_s
     assert meanwhile.left > 0, 'a poll has more statements than were tried'
 
 
-def test_a_member_whose_number_was_given_up_is_known_when_the_swap_fails(store, open_store):
+def test_a_member_whose_number_was_given_up_is_known_when_the_precondition_fails(store, open_store):
     """A scheduler that stands still before its COMMIT, for longer than anybody asks."""
     a_host('cmp-1').on(store)
     other = a_host('cmp-2').on(store)

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from gantt import exceptions
-from gantt.core.resources.group_rule import since_first
-from gantt.db.claims.commit_postgresql import CarefulLedger
+from gantt.core.resources.group_rule import placements_since_first
+from gantt.db.claims.commit_postgresql import PessimisticCommitter
 from gantt.db.engine import retry
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, list_providers, uuid_of
 from tests.db.conftest import KINDS, contents
@@ -28,9 +28,9 @@ class Losing:
         self.real = type(store.database.writes).commit
         for database in {store.database.writes, store.database.commits}:
             database.commit = functools.partial(self.commit, database)
-        if before and isinstance(store.requests.ledger, CarefulLedger):
+        if before and isinstance(store.requests.committer, PessimisticCommitter):
             # Its COMMIT goes out with the writes, before the database's turn.
-            store.requests.ledger.send_commit = self.send
+            store.requests.committer.send_commit = self.send
 
     def commit(self, database, transaction):
         self.count += 1
@@ -39,7 +39,7 @@ class Losing:
             self.real(database, transaction)
         if lost:
             transaction.connection.invalidate()
-            raise retry.LostInCommit('connection reset by peer')
+            raise retry.CommitOutcomeUnknown('connection reset by peer')
 
     def send(self, raw):
         if self.count + 1 in self.lose:
@@ -91,13 +91,13 @@ def test_a_batch_that_was_not_committed_is_made_then(store, host):
     assert len(store.claims.list_claims()) == 1
 
 
-def test_a_group_is_swapped_once(store, host):
+def test_a_group_is_stepped_once(store, host):
     group = uuid_of('group')
     Losing(store, {1})
     result = commit(store, a_draft().planned_at(0, group).taking(host))
     assert result.outcomes[0].outcome == 'placed'
     assert result.groups == {group: store.groups.load_group(group).generation}
-    assert since_first(result.groups[group]) == 1
+    assert placements_since_first(result.groups[group]) == 1
 
 
 def test_a_continued_request_is_continued_once(store, host):

@@ -6,6 +6,7 @@ import random
 import pytest
 import sqlalchemy as sa
 
+from gantt.db.hosts import providers
 from gantt.db.schema import models
 from tests.builders import a_draft, a_host, claimed, live, new_uuid
 from tests.db.conftest import SERVERS
@@ -72,8 +73,10 @@ def a_step(rng, store, hosts):
                 connection.execute(models.changes.insert().values(news))
 
 
+@pytest.mark.parametrize('few', [0, 4, providers.FEW_CLAIMS])
 @pytest.mark.parametrize('seed', range(3))
-def test_what_is_followed_is_what_is_there(stores, open_store, seed):
+def test_what_is_followed_is_what_is_there(stores, open_store, monkeypatch, few, seed):
+    monkeypatch.setattr(providers, 'FEW_CLAIMS', few)
     store, other = stores
     rng = random.Random(seed)
     hosts = [a_host(f'cmp-{n}').with_room(vcpu=64, ram=65536).on(store) for n in range(4)]
@@ -96,8 +99,12 @@ def test_a_host_that_lost_its_last_claim_has_none(stores, open_store):
     assert [list(change.placed) for change in follower.known.values()] == [[]]
 
 
-@pytest.mark.postgresql
-def test_of_what_is_known_nothing_but_ids_is_read(open_store):
+def read_of_one_more(open_store):
+    """Return a new claim on a host with others, and what a follower that knows these reads of it.
+
+    :returns: the claim, and the parameters of each statement about claims, by whether it has all
+        of their columns
+    """
     store = open_store('postgresql')
     other = open_store(like=store)
     host = a_host().with_room(vcpu=64, ram=65536).on(store)
@@ -108,11 +115,23 @@ def test_of_what_is_known_nothing_but_ids_is_read(open_store):
     read = []
 
     def note(connection, cursor, statement, parameters, *rest):
-        if 'claims.flavor' in statement:
-            read.append(parameters)
+        if 'FROM claims' in statement:
+            read.append(('claims.flavor' in statement, str(parameters)))
 
     sa.event.listen(other.database.engine, 'before_cursor_execute', note)
     follower.follow()
-    assert [new.id in str(argument) and str(argument).count('-') == 4 for argument in read] == [
-        True
-    ]
+    return new, read
+
+
+@pytest.mark.postgresql
+def test_of_what_is_known_nothing_but_ids_is_read(open_store, monkeypatch):
+    monkeypatch.setattr(providers, 'FEW_CLAIMS', 4)
+    new, (ids, whole) = read_of_one_more(open_store)
+    assert not ids[0]
+    assert whole[0] and new.id in whole[1] and whole[1].count('-') == 4
+
+
+@pytest.mark.postgresql
+def test_a_few_claims_are_read_by_one_statement(open_store):
+    _, (whole,) = read_of_one_more(open_store)
+    assert whole[0]

@@ -19,7 +19,7 @@ def said(load: float) -> str:
 
 
 def test_hosts_that_say_the_same_share_one_object():
-    memory = rows.Memory()
+    memory = rows.RowCache()
     first = memory.decode(said(0.5), NOTHING)
     assert memory.decode(said(0.5), NOTHING) is first
     assert memory.decode(said(0.6), NOTHING) is not first
@@ -27,7 +27,7 @@ def test_hosts_that_say_the_same_share_one_object():
 
 def test_what_few_hosts_say_is_forgotten_soon():
     """All that is told apart by a metric is said once, and never again."""
-    memory = rows.Memory()
+    memory = rows.RowCache()
     first = memory.decode(said(0.0), NOTHING)
     for n in range(rows.FACTS_MIN - 1):
         memory.decode(said(1.0 + n), NOTHING)
@@ -42,7 +42,7 @@ def cells(used):
 
 
 def test_hosts_of_one_model_share_their_cells():
-    memory = details.KnownDetails()
+    memory = details.DetailsCache()
     facts = [HostFacts(numa=cells(0), location=f'rack-{n}') for n in range(3)]
     shared = [memory.sharing(host_facts) for host_facts in facts]
     assert shared == facts
@@ -51,7 +51,7 @@ def test_hosts_of_one_model_share_their_cells():
 
 
 def test_as_many_different_parts_are_remembered_as_may_be():
-    memory = details.KnownDetails()
+    memory = details.DetailsCache()
     first = memory.sharing(HostFacts(numa=cells(0))).numa
     for used in range(1, details.PARTS_MAX + 1):
         memory.sharing(HostFacts(numa=cells(used)))
@@ -60,17 +60,17 @@ def test_as_many_different_parts_are_remembered_as_may_be():
 
 
 def test_what_many_have_is_remembered_once_and_not_for_ever():
-    memory = details.KnownDetails()
+    memory = details.DetailsCache()
     in_racks = [details.details_of(DISKS, ['HW_CPU_X86_AVX2'], [f'rack-{n}']) for n in range(3)]
     shared = [memory.shared(host_details, most=0) for host_details in in_racks]
     assert shared == in_racks
     assert len({id(host_details.inventories) for host_details in shared}) == 1
     assert len({id(host_details.traits) for host_details in shared}) == 1
-    assert memory.known(in_racks[0].digest) is shared[0]
+    assert memory.by_digest(in_racks[0].digest) is shared[0]
     for n in range(details.DETAILS_MIN):
         memory.shared(details.details_of({}, [f'T{n}'], []), most=0)
-    assert memory.known(in_racks[0].digest) is None
-    assert len(memory._known) == details.DETAILS_MIN
+    assert memory.by_digest(in_racks[0].digest) is None
+    assert len(memory._details_by_digest) == details.DETAILS_MIN
 
 
 def test_cells_are_shared_by_whoever_reports_and_whoever_reads(store):

@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from gantt import exceptions
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.stores import sql_stores
+from gantt.stores import sql_stores
 from tests.db.conftest import drop_tables
 
 KINDS = [
@@ -52,6 +52,17 @@ def test_sync_makes_the_tables_of_the_models(engine):
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, models.metadata) == []
+
+
+def test_a_missing_table_is_named_and_not_taken_for_a_silent_database(engine):
+    migration.sync(engine)
+    store = sql_stores(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql('DROP TABLE declared_metrics')
+    missing = 'a table is missing.*declared_metrics.*gantt-manage db sync'
+    with pytest.raises(exceptions.DatabaseNotSynced, match=missing):
+        store.feed.load_everything()
+    store.database.close()
 
 
 def test_sync_again_changes_nothing(engine):
@@ -133,6 +144,35 @@ def test_a_database_of_another_service_is_left_alone(engine, act):
     with pytest.raises(exceptions.DatabaseNotSynced, match="def456.*another service's"):
         act(engine)
     assert sa.inspect(engine).get_table_names() == ['alembic_version']
+
+
+@pytest.mark.parametrize('act', [migration.check, migration.sync, migration.bump_incarnation])
+@pytest.mark.parametrize('statement', ['DROP TABLE alembic_version', 'DELETE FROM alembic_version'])
+def test_tables_without_a_revision_are_left_alone(engine, act, statement):
+    """They belong to another service or to a partial restore, which no sync can complete."""
+    migration.sync(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    with pytest.raises(exceptions.DatabaseNotSynced, match='aggregates.*no revision.*restore'):
+        act(engine)
+
+
+@pytest.mark.parametrize('act', [migration.check, migration.sync, migration.bump_incarnation])
+def test_an_empty_revision_is_one_that_is_not_known(engine, act):
+    migration.sync(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = ''")
+    with pytest.raises(exceptions.DatabaseNotSynced, match='at an empty revision, which this'):
+        act(engine)
+
+
+def test_tables_of_others_beside_ours_are_no_problem(engine):
+    with engine.begin() as connection:
+        connection.exec_driver_sql('CREATE TABLE some_other_table (id INTEGER)')
+    migration.sync(engine)
+    migration.check(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql('DROP TABLE some_other_table')
 
 
 def test_an_empty_database_has_no_incarnation(engine):

@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.schema import models
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -135,7 +135,7 @@ def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
     consumer = new_uuid()
     wish = {pool.uuid: {'CUSTOM_A': 2}}
     store.allocations.write_allocations(
-        [AllocationWish(consumer=consumer, allocations=wish, project_id='p', user_id='u')]
+        [WantedAllocations(consumer=consumer, allocations=wish, project_id='p', user_id='u')]
     )
     store.allocations.delete_allocations(consumer)
     assert outcomes == ['in use']

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch that goes in one trip ends as the careful way would have ended it.
+"""A batch that goes in one trip ends as the pessimistic path would have ended it.
 
 Two databases see the same words in the same order, one of them through a scheduler that never
 tries the one trip.  Afterwards all rows, what was answered and the schedulers' own tables are the
-same.  Whatever is in the way of a batch sends it the careful way, to the outcome that it has there.
+same.  Whatever is in the way of a batch sends it down the pessimistic path, to its outcome there.
 """
 
 import random
@@ -12,13 +12,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from devel.doubles import ManualClock
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.host import Placed
-from gantt.db.claims.commit_postgresql import CarefulLedger
-from gantt.db.claims.one_trip import CAREFUL_MOST, Caution
+from gantt.db.claims.commit_postgresql import PessimisticCommitter
+from gantt.db.claims.one_trip import PESSIMISTIC_BATCHES_MAX, OptimisticBackoff
 from gantt.db.schema import models
 from gantt.scheduler import table_log
-from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.host_cache import HostCache
 from tests.builders import CLEAN, a_decision, a_draft, a_host, claimed, commit, live, uuid_of
 
@@ -31,14 +30,14 @@ SERIAL = {('consumers', 'id'), ('decisions', 'number'), ('changes', 'id')}
 UNLIKE = {'meta', 'table_log', 'services', 'schema_steps', 'host_events'}
 
 
-# -- the same as the careful way -----------------------------------------------------------
+# -- the same as the pessimistic path -----------------------------------------------------------
 class Scheduler:
     """A store, and the table of a scheduler on it."""
 
-    def __init__(self, store, other, careful=False):
+    def __init__(self, store, other, pessimistic=False):
         self.store, self.other = store, other
-        if careful:
-            store.requests.ledger = CarefulLedger(store.database.memory)
+        if pessimistic:
+            store.requests.committer = PessimisticCommitter(store.database.memory)
         self.hosts = [
             a_host(f'cmp-{n}').with_room(vcpu=24, ram=8192, VGPU=2).on(store) for n in range(HOSTS)
         ]
@@ -54,25 +53,18 @@ class Scheduler:
         """Plan, commit, and bring the table in line, as the scheduler does."""
         drafts = [self.draft(*plan).build() for plan in plans]
         for draft in drafts:
-            self.cache.do(
-                table_log.Picks(True, [self.pick(drafted.claim) for drafted in draft.claims])
-            )
+            self.cache.apply_and_record(table_log.picks_added(draft.claims))
         result = self.store.requests.commit(drafts)
         self.paths.append(result.path)
         claims, written = set(), set()
         for draft, outcome in zip(drafts, result.outcomes, strict=True):
-            lost = [drafted for i, drafted in enumerate(draft.claims) if i not in outcome.accepted]
-            self.cache.do(table_log.Picks(False, [self.pick(drafted.claim) for drafted in lost]))
+            self.cache.apply_and_record(table_log.picks_removed(draft.claims, outcome.accepted))
             for claim in (draft.claims[i].claim for i in outcome.accepted):
                 claims.add(claim.id)
                 written.add(claim.provider_id)
         self.cache.commit_applied(result.hosts, written - set(result.freed), claims, result.stepped)
         freed = [self.hosts[0].id - host for host in result.freed]
         return [lasting(outcome) for outcome in result.outcomes], freed, result.groups
-
-    def pick(self, claim):
-        placed = Placed(claim.id, claim.consumer, claim.provider_id, image=claim.image)
-        return claim.allocations[claim.provider_id], placed
 
     def draft(self, name, takes, options):
         draft = a_draft(uuid_of(name), project_id=options.get('project'))
@@ -126,7 +118,7 @@ class Scheduler:
                 *(row.name, row.version, row.generation, row.used, row.foreign, row.over_committed),
                 *(table.used[:, i].tolist(), table.free[:, i].tolist()),
                 *(int(table.instances[i]), int(table.io_ops[i])),
-                sorted(p.claim_id for p in table.placed.on(row.id).values()),
+                sorted(p.claim_id for p in table.placed.on_provider(row.id).values()),
             )
             for i, row in enumerate(table.hosts)
         ]
@@ -170,16 +162,15 @@ class Chance:
         purpose = rnd.choice(['create'] * 15 + ['unshelve', 'unshelve', 'resize'])
         lifecycle = rnd.choice(['host'] * 15 + ['plan', 'hold', 'api'])
         alike = self.amounts()
-        takes = [
-            (
-                rnd.randrange(HOSTS),
-                f'guest {rnd.randrange(self.serial + 3)}' if rnd.random() < 0.05 else None,
-                purpose,
-                lifecycle,
-                alike if rnd.random() < 0.9 else self.amounts(),
-            )
-            for _ in range(rnd.choice([1, 1, 2, 6]))
-        ]
+        takes, guests = [], set()
+        for _ in range(rnd.choice([1, 1, 2, 6])):
+            host = rnd.randrange(HOSTS)
+            guest = f'guest {rnd.randrange(self.serial + 3)}' if rnd.random() < 0.05 else None
+            if guest in guests:
+                guest = None  # a request has distinct consumers
+            guests.add(guest)
+            amounts = alike if rnd.random() < 0.9 else self.amounts()
+            takes.append((host, guest, purpose, lifecycle, amounts))
         return f'request {rnd.randrange(self.serial) if again else self.serial}', takes, options
 
     def amounts(self):
@@ -229,9 +220,9 @@ def _comparable(name, row, first):
     return columns
 
 
-def history(seed, length, store, other, careful):
+def history(seed, length, store, other, pessimistic):
     """What every word of a scheduler leads to, and the paths that its batches took."""
-    scheduler, steps = Scheduler(store, other, careful), []
+    scheduler, steps = Scheduler(store, other, pessimistic), []
     for word, arguments in Chance(seed).words(length):
         result = getattr(scheduler, word)(*arguments)
         answered = result if word in ('batch', 'elsewhere', 'word') else None
@@ -244,9 +235,9 @@ def history(seed, length, store, other, careful):
 
 def check(seed, length, open_store):
     ways = []
-    for careful in (True, False):
+    for pessimistic in (True, False):
         store = open_store('postgresql')
-        ways.append(history(seed, length, store, open_store(like=store), careful))
+        ways.append(history(seed, length, store, open_store(like=store), pessimistic))
     (expected, never), (observed, paths) = ways
     for step, (actual, other) in enumerate(zip(observed, expected, strict=True)):
         word, arguments, answered, tables, seen = actual
@@ -261,7 +252,7 @@ def check(seed, length, open_store):
 
 @pytest.mark.postgresql
 @pytest.mark.parametrize('seed', range(2))
-def test_one_trip_ends_as_the_careful_way_does(seed, open_store):
+def test_one_trip_ends_as_the_pessimistic_path_does(seed, open_store):
     paths = check(seed, 40, open_store)
     assert paths.count('optimistic') >= 5 and len(set(paths)) > 1
 
@@ -269,7 +260,7 @@ def test_one_trip_ends_as_the_careful_way_does(seed, open_store):
 @pytest.mark.slow
 @pytest.mark.postgresql
 @pytest.mark.parametrize('seed', range(100, 120))
-def test_one_trip_ends_as_the_careful_way_does_for_long(seed, open_store):
+def test_one_trip_ends_as_the_pessimistic_path_does_for_long(seed, open_store):
     check(seed, 200, open_store)
 
 
@@ -382,7 +373,7 @@ def a_rival(store, host):
 def a_running_rival(store, host):
     commit(store, a_draft().taking(host, uuid_of('guest')))
     host.confirm(*live(store))
-    return a_draft().taking(host, uuid_of('guest')), 'barred'
+    return a_draft().taking(host, uuid_of('guest')), 'rejected'
 
 
 def a_full_host(store, host):
@@ -496,7 +487,7 @@ IN_THE_WAY = [
 
 @pytest.mark.postgresql
 @pytest.mark.parametrize('scenario', IN_THE_WAY)
-def test_what_is_in_the_way_sends_it_the_careful_way(scenario, store, host):
+def test_what_is_in_the_way_sends_it_the_pessimistic_path(scenario, store, host):
     draft, expected = scenario(store, host)
     beside = a_host('cmp-2').on(store)
     result = commit(store, draft, a_draft().taking(beside))
@@ -504,7 +495,7 @@ def test_what_is_in_the_way_sends_it_the_careful_way(scenario, store, host):
     assert [outcome.outcome for outcome in result.outcomes] == [expected, 'placed']
     assert beside.row.used == {'VCPU': 1}
     assert store.claims.audit() == CLEAN
-    assert store.requests.ledger.caution.is_due()
+    assert store.requests.committer.backoff.is_due()
 
 
 def twice_for_one(host):
@@ -534,32 +525,32 @@ def test_what_asks_for_more_than_room_is_not_tried(what, store):
     result = commit(store, *NOT_TRIED[what](host))
     assert result.path in ('pessimistic', 'portable')
     assert {outcome.outcome for outcome in result.outcomes} <= {'placed', 'lost'}
-    assert not store.requests.ledger.caution.is_due()
+    assert not store.requests.committer.backoff.is_due()
     assert store.claims.audit() == CLEAN
 
 
 # -- chosen ahead ---------------------------------------------------------------------------
-def tried(caution, fails, batches):
+def tried(backoff, fails, batches):
     """How many of so many batches are tried where so many of ten fail."""
     count = 0
     for _ in range(batches):
-        if caution.is_due():
+        if backoff.is_due():
             continue
-        caution.failed() if count % 10 < fails else caution.went_well()
+        backoff.record_failure() if count % 10 < fails else backoff.record_success()
         count += 1
     return count
 
 
 def test_where_hardly_any_fails_nearly_all_are_tried():
-    assert tried(Caution(), 0, 1000) == 1000
-    assert tried(Caution(), 1, 1000) > 850
+    assert tried(OptimisticBackoff(), 0, 1000) == 1000
+    assert tried(OptimisticBackoff(), 1, 1000) > 850
 
 
 def test_where_all_fail_hardly_any_is_tried():
-    assert tried(Caution(), 10, 1000) < 1000 / CAREFUL_MOST + 10
+    assert tried(OptimisticBackoff(), 10, 1000) < 1000 / PESSIMISTIC_BATCHES_MAX + 10
 
 
 def test_who_has_failed_a_lot_is_soon_trusted_again():
-    caution = Caution()
-    tried(caution, 10, 1000)
-    assert tried(caution, 0, 1000) > 800
+    backoff = OptimisticBackoff()
+    tried(backoff, 10, 1000)
+    assert tried(backoff, 0, 1000) > 800

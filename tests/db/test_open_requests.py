@@ -6,12 +6,13 @@ import uuid
 
 import pytest
 
+from gantt.core.claims.child_claim import ChildClaim
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import Purpose
-from gantt.core.zones.messages import ClaimBelow, ZoneChanges, ZoneRecord
 from gantt.db.engine import retry
-from gantt.scheduler.ports.zones import OpenRequest, StoredBelow
+from gantt.zones.model.messages import ClaimBelow, ZoneChanges, ZoneRecord
+from gantt.zones.ports import OpenRequest
 from tests.db.conftest import contents
 
 CHILD = str(uuid.UUID(int=7))
@@ -32,7 +33,7 @@ def wanted(*consumers, request_id='', **more):
 
 
 def below(request, consumer, claim_id='', **more):
-    return StoredBelow(
+    return ChildClaim(
         claim_id=claim_id or new(),
         child=CHILD,
         request_id=request.id,
@@ -41,7 +42,7 @@ def below(request, consumer, claim_id='', **more):
         purpose=Purpose.CREATE,
         project_id=None,
         state='reserved',
-        place='g1.x',
+        sealed_host='g1.x',
         **more,
     )
 
@@ -58,7 +59,7 @@ class LosingCommits:
 
     def __init__(self, store, lose):
         self.left = lose
-        for database in {store.database.writes, store.database.at_once or store.database.writes}:
+        for database in {store.database.writes, store.database.autocommit or store.database.writes}:
             database.commit = functools.partial(self.commit, database, database.commit)
 
     def commit(self, database, real, transaction):
@@ -66,7 +67,7 @@ class LosingCommits:
         if self.left:
             self.left -= 1
             transaction.connection.invalidate()
-            raise retry.LostInCommit('connection reset by peer')
+            raise retry.CommitOutcomeUnknown('connection reset by peer')
 
 
 def test_a_request_is_open_for_one_and_its_consumers_are_on_their_way(store):
@@ -82,17 +83,17 @@ def test_a_request_is_open_for_one_and_its_consumers_are_on_their_way(store):
     assert finish(store, request, *(below(request, consumer) for consumer in request.consumers))
     repeat = store.zone_requests.open_request(request)
     assert (repeat.outcome.outcome, repeat.outcome.answer) == (CommitStatus.REPEAT, b'answer')
-    rows = store.zone_claims.child_claims(request.id)
+    rows = store.child_claims.find(request.id)
     assert sorted(row.consumer for row in rows) == sorted(request.consumers)
 
 
 @pytest.mark.parametrize('also', [(), ('new',)])
-def test_who_is_placed_by_another_request_is_barred_and_nothing_is_left(store, also):
+def test_who_is_placed_by_another_request_is_rejected_and_nothing_is_left(store, also):
     first = wanted()
     store.zone_requests.open_request(first)
     before = contents(store)
     second = store.zone_requests.open_request(wanted(*first.consumers, *(new() for _ in also)))
-    assert second.outcome.outcome is CommitStatus.BARRED
+    assert second.outcome.outcome is CommitStatus.REJECTED
     assert contents(store) == before
 
 
@@ -103,7 +104,7 @@ def test_a_lost_answer_to_a_commit_changes_nothing(store, lose):
     assert store.zone_requests.open_request(request).outcome is None
     LosingCommits(store, lose)
     assert finish(store, request, below(request, request.consumers[0]))
-    assert len(store.zone_claims.child_claims(request.id)) == 1
+    assert len(store.child_claims.find(request.id)) == 1
 
 
 def test_who_has_it_no_more_finishes_nothing(store):
@@ -111,7 +112,7 @@ def test_who_has_it_no_more_finishes_nothing(store):
     store.zone_requests.open_request(request)
     store.requests.cancel_request(request.id, 'cancelled')
     assert not finish(store, request, below(request, request.consumers[0]))
-    assert not store.zone_claims.child_claims(request.id)
+    assert not store.child_claims.find(request.id)
 
 
 def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
@@ -132,8 +133,8 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     changes = ZoneChanges(incarnation=1, revision=2.0, claims=reported)
     before = contents(store)
     known_states = {change.claim_id: str(change.state) for change in reported}
-    store.zone_claims.note_changes_below(CHILD, changes, known_states, 1)
-    states = {row.claim_id: row.state for row in store.zone_claims.child_claims(request.id)}
+    store.zone_claims.note_child_changes(CHILD, changes, known_states, 1)
+    states = {row.claim_id: row.state for row in store.child_claims.find(request.id)}
     assert states == {ended: 'released', same: 'reserved'}
     unchanged = [row for row in contents(store)['child_claims'] if row[0] == same]
     assert unchanged == [row for row in before['child_claims'] if row[0] == same]
@@ -144,4 +145,4 @@ def test_a_zone_that_was_removed_meanwhile_finishes_nothing(store):
     store.zone_requests.open_request(request)
     claim = below(request, request.consumers[0])
     assert not store.zone_requests.finish_request(request.id, 'one', 1, b'answer', [claim])
-    assert not store.zone_claims.child_claims(request.id)
+    assert not store.child_claims.find(request.id)

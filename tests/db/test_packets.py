@@ -66,7 +66,7 @@ def test_columns_that_are_others_since_are_read_as_they_are(connections):
 
 
 def test_what_is_remembered_is_bounded(connections, monkeypatch):
-    monkeypatch.setattr(packets, 'KNOWN_MAX', 4)
+    monkeypatch.setattr(packets, 'KNOWN_ANSWERS_MAX', 4)
     own, _ = connections
     for n in range(20):
         assert answer(own, f'SELECT {n} AS column_{n}')[1] == ((n,),)

@@ -10,9 +10,9 @@ import random
 
 import pytest
 
+from devel.doubles import ManualClock
 from devel.memory_store.stores import memory_stores
 from gantt.core.resources import group_rule
-from gantt.scheduler.clock import ManualClock
 from tests.builders import CLEAN, a_host, uuid_of
 from tests.builders import a_draft as draft_of
 from tests.db.conftest import KINDS
@@ -164,7 +164,7 @@ class History:
 
 def since_first(groups):
     """Generations without where a store lets a group begin."""
-    return {uuid: group_rule.since_first(number) for uuid, number in groups.items()}
+    return {uuid: group_rule.placements_since_first(number) for uuid, number in groups.items()}
 
 
 class Chance:

@@ -38,7 +38,7 @@ def one(connection, raw):
 
 @pytest.mark.parametrize('say', [one, many, in_a_pipeline, a_pipeline_whose_rows_are_read])
 def test_a_transaction_that_says_no_more_is_ended(postgresql_url, say):
-    engine = session.build_engine(postgresql_url, waits=session.Waits(idle_transaction=1))
+    engine = session.build_engine(postgresql_url, timeouts=session.Timeouts(idle_transaction=1))
     watching = session.build_engine(postgresql_url)
     with contextlib.ExitStack() as closing:
         closing.callback(watching.dispose)

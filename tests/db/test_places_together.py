@@ -7,7 +7,7 @@ import random
 import pytest
 
 from gantt import exceptions
-from gantt.db.claims.commit import Ledger
+from gantt.db.claims.commit import BatchCommitter
 from tests.builders import CLEAN, a_host, commit, generation_of, live, uuid_of
 from tests.db.conftest import KINDS, SERVERS
 from tests.db.test_concurrency import deadlocks, together
@@ -21,11 +21,11 @@ GROUP = uuid_of('group')
 def stores(request, open_store):
     """Three stores on one database; on SQLite one that three threads share."""
     kind = request.param
-    first = open_store(kind, waits=PATIENT)
+    first = open_store(kind, timeouts=PATIENT)
     if kind == 'sqlite':
         return [first] * 3
     fast = kind != 'portable'
-    return [first, *(open_store(like=first, waits=PATIENT, fast=fast) for _ in range(2))]
+    return [first, *(open_store(like=first, timeouts=PATIENT, fast=fast) for _ in range(2))]
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
     kind, is_taken_before, open_store, monkeypatch
 ):
     """Between what a plan reads of places that give way and of claims of its members."""
-    planner = open_store(kind, waits=PATIENT)
-    other = open_store(like=planner, waits=PATIENT)
+    planner = open_store(kind, timeouts=PATIENT)
+    other = open_store(like=planner, timeouts=PATIENT)
     hosts = [a_host(f'cmp-{n}').with_room(vcpu=20).on(planner) for n in range(2)]
     place = planned(planner, {'m': hosts[0]}, group=GROUP)['m']
     first, second = a_create(by(place)), uuid_of('second')
@@ -82,7 +82,7 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
         free = places(other, GROUP)['m']
         assert commit(other, a_create(by(free), request_id=second)).outcomes[0].outcome == 'placed'
 
-    judged = Ledger._plans
+    judged = BatchCommitter._plans
     # What others do before claims of members are read, and after.
     before = [lambda: other.requests.cancel_request(first.id, 'no')] if is_taken_before else [take]
     after = [take] if is_taken_before else []
@@ -96,7 +96,7 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
             after.pop()()
         return living
 
-    monkeypatch.setattr(Ledger, '_plans', among_others)
+    monkeypatch.setattr(BatchCommitter, '_plans', among_others)
     plan = a_plan(GROUP, {'m': hosts[1]}, revision=2, generation=generation_of(planner, GROUP))
     outcome = commit(planner, plan).outcomes[0]
     assert not before and not after

@@ -9,25 +9,25 @@ import re
 
 import pytest
 
-from gantt.db.claims import commit_postgresql as careful
+from gantt.db.claims import commit_postgresql as pessimistic
 from gantt.db.claims import one_trip
 
 STATEMENTS = {
-    'REQUESTS': careful.REQUESTS,
-    'CONTINUED': careful.CONTINUED,
-    'REPEATED': careful.REPEATED,
-    'GROUPS_UNSEEN': careful.GROUPS_UNSEEN,
-    'GROUPS': careful.GROUPS,
-    'PROVIDERS': careful.PROVIDERS,
-    'POOLS': careful.POOLS,
-    'SHARED_IN': careful.SHARED_IN,
-    'USE_OTHERS': careful.USE_OTHERS,
-    'STORED': careful.STORED,
-    'NEWCOMERS': careful.NEWCOMERS,
-    'WRITE': careful.WRITE,
-    'PROVIDERS at once': one_trip.PROVIDERS,
-    'CLAIMS at once': one_trip.CLAIMS,
-    'WRITE at once': one_trip.WRITE,
+    'REQUESTS': pessimistic.INSERT_REQUESTS,
+    'CONTINUED': pessimistic.LOCK_CONTINUED_REQUESTS,
+    'REPEATED': pessimistic.SELECT_REPEATED_REQUESTS,
+    'GROUPS_UNSEEN': pessimistic.INSERT_GROUPS,
+    'GROUPS': pessimistic.LOCK_GROUPS,
+    'PROVIDERS': pessimistic.LOCK_PROVIDERS,
+    'POOLS': pessimistic.SELECT_POOLS,
+    'SHARED_IN': pessimistic.SELECT_SHARING_AGGREGATES,
+    'USE_OTHERS': pessimistic.ADD_OTHER_USAGE,
+    'STORED': pessimistic.SELECT_CLAIMS_OF_CONSUMERS,
+    'NEWCOMERS': pessimistic.CHECK_CONCURRENT_CLAIMS,
+    'WRITE': pessimistic.WRITE_BATCH,
+    'PROVIDERS at once': one_trip.LOCK_PROVIDERS,
+    'CLAIMS at once': one_trip.INSERT_CLAIMS,
+    'WRITE at once': one_trip.WRITE_BATCH,
 }
 #: The server may have analyzed the tables of a test while they were empty: all plans of them cost
 #: the same then.

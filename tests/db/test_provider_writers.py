@@ -17,8 +17,8 @@ ROUNDS = 5
 def stores(request, open_store):
     """Four stores on one database of a server."""
     kind = request.param
-    first = open_store(kind, waits=PATIENT)
-    more = (open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3))
+    first = open_store(kind, timeouts=PATIENT)
+    more = (open_store(like=first, timeouts=PATIENT, fast=kind != 'portable') for _ in range(3))
     return [first, *more]
 
 

@@ -14,13 +14,13 @@ from gantt.db.engine.retry import RetrySignal, signal_of
 
 ROWS = sa.table('retry_rows', sa.column('id'), sa.column('n'))
 LOCK = 'SELECT n FROM retry_rows WHERE id = {} FOR UPDATE'
-SHORT = session.Waits(lock=1.0, idle_transaction=2)
+SHORT = session.Timeouts(lock=1.0, idle_transaction=2)
 
 
 @pytest.fixture(params=['postgresql', 'mysql'])
 def engine(request):
     """A server with two rows."""
-    built = session.build_engine(request.getfixturevalue(f'{request.param}_url'), waits=SHORT)
+    built = session.build_engine(request.getfixturevalue(f'{request.param}_url'), timeouts=SHORT)
     with built.begin() as connection:
         connection.exec_driver_sql('CREATE TABLE retry_rows (id INT PRIMARY KEY, n INT)')
         connection.exec_driver_sql('INSERT INTO retry_rows VALUES (1, 0), (2, 0)')
@@ -147,7 +147,7 @@ def test_a_server_that_says_nothing_holds_nobody(driver):
         silent.bind(('127.0.0.1', 0))
         silent.listen()
         url = f'{driver}://x@127.0.0.1:{silent.getsockname()[1]}/x'
-        engine = session.build_engine(url, waits=session.Waits(connect=2))
+        engine = session.build_engine(url, timeouts=session.Timeouts(connect=2))
         started = time.monotonic()
         error = error_of(engine.connect)
     assert time.monotonic() - started < 60, 'the drivers alone wait for ever'
@@ -155,8 +155,8 @@ def test_a_server_that_says_nothing_holds_nobody(driver):
 
 
 def test_what_is_asked_later_may_take_longer_than_the_handshake(mysql_url):
-    waits = session.Waits(connect=1, statement=30)
-    engine = session.build_engine(mysql_url, waits=waits)
+    waits = session.Timeouts(connect=1, statement=30)
+    engine = session.build_engine(mysql_url, timeouts=waits)
     with engine.connect() as connection:
         assert connection.exec_driver_sql('SELECT SLEEP(1.5)').scalar_one() == 0
     engine.dispose()
@@ -224,7 +224,7 @@ def test_another_error_of_a_file_is_no_full_disk(engine):
                 "'Got error 128 from storage engine'"
             )
         )
-    assert not retry.is_full(error)
+    assert not retry.is_disk_full(error)
 
 
 def test_a_full_sqlite_is_told_as_such(tmp_path):
@@ -249,7 +249,8 @@ def test_a_statement_that_is_wrong_is_not_tried_again(engine):
         calls.append(1)
         tx.connection.exec_driver_sql('SELECT nothing FROM nowhere')
 
-    with pytest.raises(exceptions.Bug, match='nowhere'):
+    expected = exceptions.Bug, exceptions.DatabaseNotSynced
+    with pytest.raises(expected, match='nowhere'):
         session.Transactions(engine).write(wrong)
     assert calls == [1]
 
@@ -278,7 +279,7 @@ def test_the_number_of_attempts_is_bounded(engine, attempts):
 
     def work(tx):
         calls.append(1)
-        raise retry.Again('others were faster')
+        raise retry.RetryTransaction('others were faster')
 
     with pytest.raises(exceptions.DatabaseUnavailable, match='others were faster'):
         database.write(work)
@@ -290,7 +291,7 @@ def test_the_time_of_all_attempts_is_bounded(engine):
     database = session.Transactions(engine, retry.RetryPolicy(attempts=10_000, seconds=0.3))
 
     def work(tx):
-        raise retry.Again('others were faster')
+        raise retry.RetryTransaction('others were faster')
 
     started = time.monotonic()
     with pytest.raises(exceptions.DatabaseUnavailable):

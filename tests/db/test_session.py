@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 from gantt import exceptions
+from gantt import stores as store_module
 from gantt.conf import database as options
-from gantt.db import stores as store_module
 from gantt.db.engine import engine, retry, session
 from gantt.db.schema import migration, models
 from tests.builders import a_draft, a_host, commit
@@ -49,6 +49,14 @@ def test_a_url_that_is_none_of_ours_is_refused(url):
 def test_sqlite_in_memory_is_refused(url):
     with pytest.raises(exceptions.Misconfigured, match='Name a file'):
         session.build_engine(url)
+
+
+def test_the_clock_of_sqlite_counts_less_than_a_millisecond(tmp_path):
+    """Two transactions fit in a millisecond, and openings are ordered by the clock."""
+    with session.build_engine(f'sqlite:///{tmp_path / "clock.db"}').connect() as connection:
+        read = f'SELECT {session.CLOCK["sqlite"]}'
+        times = [connection.exec_driver_sql(read).scalar_one() for _ in range(20)]
+    assert any(abs(seconds * 1000 - round(seconds * 1000)) > 0.01 for seconds in times)
 
 
 def test_a_file_of_sqlite_in_a_folder_that_is_not_there_is_refused(tmp_path):
@@ -238,10 +246,10 @@ def test_work_that_gives_up_leaves_a_connection_that_serves(open_store):
         try:
             tx.connection.exec_driver_sql('SELECT 1 / 0')
         except Exception as e:
-            raise session.GivenUp from e
+            raise session.WorkAbandoned from e
 
     before = database.read(backend)
-    with pytest.raises(session.GivenUp):
+    with pytest.raises(session.WorkAbandoned):
         database.write(gives_up)
     assert database.read(backend) == before
 

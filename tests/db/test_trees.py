@@ -21,8 +21,8 @@ _p = models.providers
 def stores(request, open_store):
     """Four stores on one database of a server."""
     kind = request.param
-    first = open_store(kind, waits=PATIENT)
-    more = (open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3))
+    first = open_store(kind, timeouts=PATIENT)
+    more = (open_store(like=first, timeouts=PATIENT, fast=kind != 'portable') for _ in range(3))
     return [first, *more]
 
 
@@ -240,7 +240,7 @@ def test_hosts_without_a_name_have_one_when_they_register_again(store):
     """Until then the host goes by its service, which nobody else may be."""
     host = a_host('cmp-1').on(store, node='node-1')
     with store.database.engine.begin() as connection:
-        connection.execute(_p.update().values(own_name=None))
+        connection.execute(_p.update().values(placement_name=None))
     (provider,) = list_providers(store)
     assert (provider.name, provider.root, provider.parent) == ('cmp-1', provider.uuid, None)
     assert list_providers(store, name='cmp-1') == [provider]

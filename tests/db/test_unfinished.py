@@ -7,7 +7,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from gantt.db.engine.engine import Waits
+from gantt.db.engine.engine import Timeouts
 from tests.builders import a_host
 
 pytestmark = pytest.mark.postgresql
@@ -16,7 +16,7 @@ IDLE = 0.3
 
 @pytest.fixture
 def store(make_store):
-    opened = make_store('postgresql', waits=Waits(idle_transaction=IDLE))
+    opened = make_store('postgresql', timeouts=Timeouts(idle_transaction=IDLE))
     a_host().on(opened)
     return opened
 

@@ -11,7 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from gantt import exceptions
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.stores import sql_stores
+from gantt.stores import sql_stores
 from tests.builders import CLEAN, a_draft, a_host, claimed
 from tests.db import released
 from tests.db.conftest import drop_tables
@@ -34,7 +34,7 @@ def engine(request, tmp_path):
         url = f'sqlite:///{tmp_path}/old.db'
     else:
         url = request.getfixturevalue(f'{request.param}_url')
-    engine = session.build_engine(url, waits=UNHURRIED)
+    engine = session.build_engine(url, timeouts=UNHURRIED)
     drop_tables(engine)
     released.Released(RELEASE).restore(engine)
     yield engine

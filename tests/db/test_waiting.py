@@ -149,7 +149,7 @@ def test_a_batch_is_committed_while_calls_come(make_store, letters):
     host = a_host().on(store)
     store.requests.do_meanwhile(letters)
     sending = later(letters, b'one')
-    store.requests.ledger.send_commit = slowly(store.requests.ledger.send_commit)
+    store.requests.committer.send_commit = slowly(store.requests.committer.send_commit)
     assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.PLACED
     sending.join()
     assert letters.got == [b'one']

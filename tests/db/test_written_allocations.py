@@ -8,11 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.hosts import claim_rows, providers
 from gantt.db.schema import models
-from gantt.scheduler.ports import ReshapedProvider
+from gantt.placement_api.ports import ReshapedProvider
 from tests.builders import CLEAN, a_draft, a_host, commit, uuid_of
 from tests.db.conftest import SERVERS
 from tests.db.test_concurrency import deadlocks, together
@@ -25,14 +25,14 @@ VM = uuid_of('vm')
 def stores(request, open_store):
     """Four stores on one database of a server."""
     kind = request.param
-    first = open_store(kind, waits=PATIENT)
-    more = (open_store(like=first, waits=PATIENT, fast=kind != 'portable') for _ in range(3))
+    first = open_store(kind, timeouts=PATIENT)
+    more = (open_store(like=first, timeouts=PATIENT, fast=kind != 'portable') for _ in range(3))
     return [first, *more]
 
 
 def wish(consumer, shares, **fields):
     base = {'project_id': 'p1', 'user_id': 'u1'}
-    return AllocationWish(consumer=consumer, allocations=shares, **{**base, **fields})
+    return WantedAllocations(consumer=consumer, allocations=shares, **{**base, **fields})
 
 
 def written(store, *wishes):

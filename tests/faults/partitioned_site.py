@@ -11,12 +11,12 @@ import threading
 import time
 
 from gantt import client
-from gantt.client.compute import topic_of
-from gantt.compute.farm.farm import Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.farm.shapes import Shape
-from gantt.compute.listen import BuildListener, Methods
-from gantt.compute.over_rpc import OverRpc
+from gantt.client.hosts import topic_of
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.farm import Farm, FarmPlan
+from gantt.compute.listen import BuildListener, interface_of
+from gantt.compute.over_rpc import RpcSchedulerPort
+from gantt.compute.shapes import Shape
 from gantt.core.claims.claim import State
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.resource_classes import Inventory
@@ -43,7 +43,7 @@ class Watched:
     :ivar said: (word, host, what became of it), in order
     """
 
-    def __init__(self, port: OverRpc) -> None:
+    def __init__(self, port: RpcSchedulerPort) -> None:
         self._port = port
         self.said: list[tuple[str, str, str]] = []
         for word in ('register', 'report', 'confirm', 'refuse', 'release'):
@@ -74,7 +74,7 @@ class SmallFarm:
     ) -> None:
         self.name, self.topic = name, topic_of(name)
         self._carrier = client.get_transport(a_conf(broker))
-        self.port = Watched(OverRpc(self._carrier, 10.0))
+        self.port = Watched(RpcSchedulerPort(self._carrier, 10.0))
         shape = Shape(inventories={slots_of(name): Inventory(total=SLOTS)}, vcpus=1)
         self.farm = Farm(
             FarmPlan(count=count, prefix=name, shapes=[shape], threads=4),
@@ -87,7 +87,9 @@ class SmallFarm:
             else:
                 wrong.watch(host)
         hosts = list(self.farm.hosts)
-        self._listener = BuildListener(self._carrier, name, Methods(self.farm), hosts, threads=4)
+        self._listener = BuildListener(
+            self._carrier, name, interface_of(self.farm), hosts, threads=4
+        )
 
     def start(self) -> None:
         self._listener.start()
@@ -101,7 +103,7 @@ class SmallFarm:
     def report_all(self) -> None:
         """Let every host say everything at once."""
         for host in self.farm.hosts.values():
-            host.member.changed(True)
+            host.host_agent.changed(True)
 
     def close(self) -> None:
         self.farm.stop(10)
@@ -157,13 +159,13 @@ class PartitionedSite:
         how.setdefault('lease', 10)
         return load.a_request(self._rng, resources={slots_of(name): 1}, budget_ms=20_000, **how)
 
-    def ask(self, name: str, count: int, **how) -> list[load.Told]:
+    def ask(self, name: str, count: int, **how) -> list[load.CallRecord]:
         """Ask for places on the hosts of a farm."""
         return self.callers.ask_all([self.a_request(name, **how) for _ in range(count)], 4)
 
-    def builds(self, told: list[load.Told], lease: float = 10.0) -> list[Build]:
+    def builds(self, records: list[load.CallRecord], lease: float = 10.0) -> list[Build]:
         """What a conductor sends for what it was told."""
-        chosen = [s[0] for call in told if call.answer for s in call.answer.selections]
+        chosen = [s[0] for call in records if call.answer for s in call.answer.selections]
         return [
             Build(
                 claim_id=s.claim_id,

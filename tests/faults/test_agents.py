@@ -153,7 +153,7 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(partitioned, a_sm
     # A report is told the reason at once; a question about a claim is told that it is gone, and
     # the full report that follows is told the reason.
     for host_name in (by_report, by_confirm):
-        host = older.farm.hosts[host_name].member
+        host = older.farm.hosts[host_name].host_agent
         if host_name == by_confirm:
             assert older.farm.build(waiting[0]).outcome == 'gone'
         else:
@@ -170,8 +170,8 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(partitioned, a_sm
         (by_confirm, 'StaleEpoch'),
     ]
     # A delta is cast: nobody tells its sender, and it changes nothing.
-    older.farm.hosts[by_both].member.turn()
-    assert not older.farm.hosts[by_both].member.session.is_fenced
+    older.farm.hosts[by_both].host_agent.turn()
+    assert not older.farm.hosts[by_both].host_agent.session.is_fenced
 
     # Some of these reach the older one, which starts nothing, or the newer one, which does.
     partitioned.send(newer, waiting)
@@ -315,7 +315,7 @@ def test_a_database_is_put_back_to_an_older_state(partitioned, way, a_small_farm
     time.sleep(PERIOD)
 
     backup.put_back()
-    partitioned.site.manage('db', 'restored')
+    partitioned.site.manage('db', 'incarnation')
     assert not partitioned.agree(small_farm)
     # Until they read the feed schedulers know what was there before.
     time.sleep(PERIOD)

@@ -104,7 +104,7 @@ class Confirming(Scene):
 
 
 class Reporting(Scene):
-    """A guest is gone, one runs, one is being built, and one is not known here."""
+    """A guest is gone, one runs, one is being built, and one is unknown."""
 
     verb = 'reports.apply_reports'
 

@@ -14,7 +14,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from gantt.client.compute import ComputeClient, topic_of
+from gantt.client.hosts import ComputeClient, topic_of
 from gantt.db.schema import models
 from tests.nemesis import commits, hosts, load
 from tests.nemesis.clock import Clock
@@ -93,7 +93,7 @@ def frozen_in_mid_transaction(scene, conductors, idle, still):
     scene.site.thaw('awake')
     until(lambda: not scene.is_locked(), 'its locks are gone', LOCKS_GONE)
     gone = time.monotonic() - began
-    until(lambda: len(asking.told) >= 10, 'the other one goes on', 60)
+    until(lambda: len(asking.records) >= 10, 'the other one goes on', 60)
     while time.monotonic() - began < still:
         calls += ask(20).wait(60)
         time.sleep(2)

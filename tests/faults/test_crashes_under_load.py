@@ -58,7 +58,7 @@ def begin(site, conductors, requests, threads, name='other'):
 
 
 def ended(asking):
-    return sum(len(part.told) for part in asking)
+    return sum(len(part.records) for part in asking)
 
 
 def each_once(site, asking, requests):

@@ -93,7 +93,7 @@ def test_one_that_stands_still_in_the_middle_of_load_goes_on_and_harms_nobody(
     requests = [load.a_request(rng, 2, budget_ms=120_000) for _ in range(300)]
     caplog.set_level(logging.INFO, 'gantt.client.calls')
     asking = callers.start(requests, threads=24)
-    until(lambda: len(asking.told) >= 60, 'some calls have ended', 60)
+    until(lambda: len(asking.records) >= 60, 'some calls have ended', 60)
     site.freeze('one')
     began = time.monotonic()
     try:

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 from tests.nemesis import galera, hosts, load
 from tests.nemesis.site import Site, until
 from tests.services import UNHURRIED
@@ -36,7 +36,7 @@ class Cloud:
         self.callers = load.Conductors(rabbit_url, attempt_seconds=2.0)
         closing.callback(self.callers.close)
         self.rng = random.Random(10)
-        self.told = []
+        self.records = []
 
     def under_load(self, requests, fault):
         """Ask, let ``fault`` happen after a fifth; seconds until the first answer after it."""
@@ -56,7 +56,7 @@ class Cloud:
         assert [call.error for call in calls if call.error] == []
         after = sorted(at for at in ends if at > happened)
         assert after, 'the load ended before the fault'
-        self.told += calls
+        self.records += calls
         return after[0] - happened, max(b - a for a, b in itertools.pairwise([happened, *after]))
 
     def check(self):
@@ -64,8 +64,8 @@ class Cloud:
         for node in self.nodes:
             node.wait_until_synced()
         for node in self.nodes:
-            store = stores_for_url(node.url, waits=UNHURRIED)
-            assert load.broken_promises(store, self.told) == []
+            store = stores_for_url(node.url, timeouts=UNHURRIED)
+            assert load.broken_promises(store, self.records) == []
             store.database.close()
             self.site.audit(database=node.url)
         assert all(self.site.process(name).poll() is None for name in NAMES)

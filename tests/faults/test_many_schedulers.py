@@ -15,15 +15,14 @@ import time
 
 import pytest
 
+from devel.doubles import MemoryRecorder
 from gantt import exceptions, plugin_loader
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.policy_set import GroupPolicyKind, LevelPolicy, PolicySet
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision_codec import unpack
-from gantt.db.stores import stores_for_url
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.stores import stores_for_url
 from tests.builders import CLEAN
 from tests.nemesis import amqp, commits, hosts, load
 from tests.services import UNHURRIED
@@ -161,7 +160,7 @@ class InOneProcess(load.Callers):
         self.recorder = MemoryRecorder()
         self.beside = []
         for name in names:
-            store = stores_for_url(url, waits=UNHURRIED)
+            store = stores_for_url(url, timeouts=UNHURRIED)
             scheduler = Scheduler(
                 store,
                 plugin_loader.load_pipeline(options=hosts.SILENT['filters']),

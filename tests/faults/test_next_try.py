@@ -6,9 +6,11 @@ import random
 import re
 import threading
 
+import kombu
 import pytest
 
-from gantt.client.planner import PlannerClient
+from gantt.groups.client import PlannerClient
+from gantt.rpc import wire
 from tests import warm
 from tests.nemesis import hosts, load
 from tests.nemesis.proxy import Proxy
@@ -23,7 +25,7 @@ pytestmark = [
 ]
 
 BUDGET_MS = 10_000
-FAILED = re.compile(r'call=request (\S+) try=(\d+) ')
+FAILED = re.compile(r'call=select_destinations (\S+) try=(\d+) ')
 
 
 @pytest.fixture(scope='module')
@@ -84,9 +86,28 @@ def test_a_plan_is_made_by_a_planner_that_is_started_within_the_budget(site, cal
     assert answers and answers[0].plan.members
 
 
+def test_a_plan_is_made_where_the_queue_of_planners_is_lost(site, callers, rabbit_url):
+    """As by a restart of the broker; for a client that knows a planner and one that does not."""
+    if 'planner' not in site.rigs:
+        site.start('planner', command='gantt-planner', **hosts.SILENT)
+    timing = {'budget_ms': 60_000, 'plan_ms': 1}
+    knows = PlannerClient(callers.carrier)
+    assert knows.place_group(a_plan_request(**timing)).plan.members
+    for planner in (knows, PlannerClient(callers.carrier)):
+        with kombu.Connection(rabbit_url.replace('rabbit://', 'amqp://', 1)) as connection:
+            connection.channel().queue_delete(wire.PLANNER_TOPIC)
+        assert planner.place_group(a_plan_request(**timing)).plan.members
+
+
 @pytest.mark.parametrize(
     'command',
-    [pytest.param('gantt-scheduler', marks=pytest.mark.slow), 'gantt-planner', 'gantt-api'],
+    [
+        pytest.param('gantt-scheduler', marks=pytest.mark.slow),
+        pytest.param('gantt-standalone', marks=pytest.mark.slow),
+        'gantt-planner',
+        'gantt-api',
+        pytest.param('gantt-shadow', marks=pytest.mark.slow),
+    ],
 )
 def test_a_process_waits_at_its_start_for_a_database_that_is_away(site, closing, command):
     way = Proxy.of(site.database)

@@ -40,7 +40,7 @@ class FaultySite:
         self.callers = load.Conductors(self.site.broker, attempt_seconds=5)
         closing.callback(self.callers.close)
         self.rng = random.Random(7)
-        self.told = []
+        self.records = []
         self._processes = [self.site.process(name).pid for name in NAMES]
 
     def in_use(self):
@@ -69,7 +69,7 @@ class FaultySite:
                 lambda _: ends.append(time.monotonic()),
             )
             assert [call.error for call in calls if call.error] == []
-            self.told += calls
+            self.records += calls
             if is_last:
                 break
         befalling.join(60)
@@ -79,7 +79,7 @@ class FaultySite:
 
     def check(self):
         """What was answered is in the database, and nobody was started anew."""
-        assert load.broken_promises(self.site.store, self.told) == []
+        assert load.broken_promises(self.site.store, self.records) == []
         self.site.audit()
         assert [self.site.process(name).poll() for name in NAMES] == [None, None]
         assert [self.site.process(name).pid for name in NAMES] == self._processes

@@ -10,7 +10,7 @@ import contextlib
 
 import pytest
 
-from gantt.db.stores import SqlStores
+from gantt.stores import SqlStores
 from tests.faults.partitioned_site import SLOTS, PartitionedSite, SmallFarm, seconds_until
 from tests.nemesis import postgres
 from tests.nemesis.backup import Backup
@@ -72,10 +72,10 @@ class FaultySite:
     def register_anew(self):
         """One agent is given another epoch, as by a restart; its name and that epoch."""
         name, host = next(iter(self.hamlet.farm.hosts.items()))
-        session = host.member.session
+        session = host.host_agent.session
         before = session.epoch
         session._epoch = 0
-        host.member.changed(True)
+        host.host_agent.changed(True)
         seconds_until(lambda: session.epoch > before, 'it is registered again')
         return name, session.epoch
 
@@ -99,7 +99,7 @@ class FaultySite:
 
         took = self.agree('all that runs has its claim again, and nothing else')
         print(f'views equal {took:.1f} s after')
-        session = self.hamlet.farm.hosts[name].member.session
+        session = self.hamlet.farm.hosts[name].host_agent.session
         seconds_until(
             lambda: self.village.rows(self.hamlet)[name].epoch > epoch, 'another epoch', 90
         )

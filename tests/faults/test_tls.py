@@ -246,9 +246,9 @@ class FaultySite:
         asking = self.callers.start(
             [load.a_request(self.rng, budget_ms=90_000) for _ in range(requests)], threads=12
         )
-        until(lambda: len(asking.told) >= requests // 10, 'some are placed', 60)
+        until(lambda: len(asking.records) >= requests // 10, 'some are placed', 60)
         node.kill()
-        during, began = len(asking.told), time.monotonic()
+        during, began = len(asking.records), time.monotonic()
         assert during < requests, 'the load ended before the node did'
         calls = asking.wait(150)
         print(f'killed after {during}, all placed {time.monotonic() - began:.1f} s later')

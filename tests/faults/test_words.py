@@ -17,8 +17,8 @@ import pytest
 
 from devel.memory_store.stores import memory_stores
 from gantt.compute.agent.agent import AgentSettings
+from gantt.compute.agent.host_agent import HostAgentSettings, with_agent
 from gantt.compute.agent.journal import Journal
-from gantt.compute.farm.host_agent import HostAgentSettings, with_agent
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.build import Build
@@ -457,7 +457,7 @@ class Crowd:
 
 @pytest.mark.parametrize('kind', SQL[1:])
 def test_all_at_once_on_one_host_of_a_database(make_store, kind):
-    crowd = Crowd(make_store(kind, waits=PATIENT))
+    crowd = Crowd(make_store(kind, timeouts=PATIENT))
     crowd.run(2.0)
     crowd.heal()
 
@@ -465,6 +465,6 @@ def test_all_at_once_on_one_host_of_a_database(make_store, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['memory', *SQL])
 def test_all_at_once_on_one_host_of_a_database_for_a_minute(make_store, kind):
-    crowd = Crowd(make_store(kind, waits=PATIENT))
+    crowd = Crowd(make_store(kind, timeouts=PATIENT))
     crowd.run(60.0)
     crowd.heal()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make demo``: it plays to its end, with a solver of groups and without."""
 
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from devel.demo.__main__ import played
+from devel.demo.environment import Stage
 from devel.demo.scenario import Tally
 from gantt import exceptions
+from gantt.cli import main as cli
 
 SMALL = ('--hosts', '20', '--requests', '20')
 #: What it says of its cluster, whoever plans it.
@@ -99,3 +102,14 @@ def test_a_refusal_that_nobody_decided_is_not_the_one_that_is_explained():
 def test_without_a_solver_it_says_so_and_more_hosts_are_needed(both):
     assert NO_SOLVER in both['search'][0] and 'were not placed in time' in both['search'][0]
     assert NO_SOLVER not in both['solver'][0]
+
+
+def test_it_serves_placements_interface_beside_its_own(tmp_path):
+    stage = Stage(tmp_path, 2, 1, socket.gethostname())
+    try:
+        stage.open()
+        url = stage.serve(0)
+        assert cli.main(['--endpoint', url, 'host', 'list']) == 0
+        assert cli.main(['--endpoint', url, 'provider', 'list']) == 0
+    finally:
+        stage.close()

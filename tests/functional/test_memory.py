@@ -8,6 +8,7 @@ import sys
 BACKLOG = """
 import threading
 from gantt.cmd import wiring
+from gantt.rpc.amqp.envelope import release_free_memory
 
 def resident_mb():
     with open('/proc/self/statm') as file:
@@ -26,7 +27,7 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-wiring.release_free_memory()
+release_free_memory()
 print(resident_mb() - before, sum(map(len, left)) >> 20)
 """
 

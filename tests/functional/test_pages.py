@@ -132,7 +132,7 @@ def blocks(page):
 
 #: Commands that may be given again until their output has come to what is shown.
 SHOWING = ('claim list', 'decision list', 'group show', 'status')
-STATES = re.compile(r'confirmed\*?|released|planned|running|no_valid_host|\b\d+ (?:live|up)')
+STATES = re.compile(r'confirmed\*?|released|planned|running|no valid host|\b\d+ (?:live|up)')
 
 
 def masked(text):

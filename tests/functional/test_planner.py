@@ -13,9 +13,9 @@ import pytest
 
 from bench.rig import rig
 from gantt import client, exceptions
-from gantt.client.planner import PlannerClient
 from gantt.core.messages.request import RequestSpec
-from gantt.db.stores import stores_for_url
+from gantt.groups.client import PlannerClient
+from gantt.stores import stores_for_url
 from tests import warm
 from tests.functional.test_workers import until
 from tests.planner import a_description, a_member, a_plan_request

@@ -12,11 +12,11 @@ from gantt.cmd import process_signals
 ELSEWHERE = """
 import signal, threading
 from gantt.cmd.process_signals import ProcessSignals
-signals = ProcessSignals().by_signals({signal.SIGUSR1: 'report'})
+signals = ProcessSignals().handle_signals({signal.SIGUSR1: 'report'})
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1})
 print('ready', flush=True)
-for request in signals.until_stop():
+for request in signals.requests_until_stop():
     print(request, flush=True)
 print('stopped', signals.is_stopping(), flush=True)
 """
@@ -27,7 +27,7 @@ def test_a_signal_that_does_not_interrupt_the_main_thread_is_heard():
         [sys.executable, '-c', ELSEWHERE], stdout=subprocess.PIPE, text=True
     ) as process:
         # As it idles for a minute, what only idling finds would be found too late.
-        late = threading.Timer(process_signals.IDLE_SECONDS / 2, process.kill)
+        late = threading.Timer(process_signals.IDLE_CALLBACK_SECONDS / 2, process.kill)
         late.start()
         assert process.stdout.readline() == 'ready\n'
         for number, line in (
@@ -42,7 +42,7 @@ def test_a_signal_that_does_not_interrupt_the_main_thread_is_heard():
 
 
 def test_the_main_thread_looks_after_it_while_nothing_is_asked(monkeypatch):
-    monkeypatch.setattr(process_signals, 'IDLE_SECONDS', 0.01)
+    monkeypatch.setattr(process_signals, 'IDLE_CALLBACK_SECONDS', 0.01)
     signals = process_signals.ProcessSignals()
     looks = []
 
@@ -53,5 +53,7 @@ def test_the_main_thread_looks_after_it_while_nothing_is_asked(monkeypatch):
         if len(looks) == 4:
             signals.stop()
 
-    assert [(request, len(looks)) for request in signals.until_stop(idle)] == [('reload', 2)]
+    assert [(request, len(looks)) for request in signals.requests_until_stop(idle)] == [
+        ('reload', 2)
+    ]
     assert looks == [0, 1, 2, 3]

@@ -136,7 +136,7 @@ def test_a_unit_starts_a_command_that_there_is(unit):
         user = BROKER_FILES[name]
         # Its own last: the transport_url that all share names no user.
         files += ['--config-file', f'/etc/gantt/broker/{user}.conf']
-        assert user in permissions.ROLES or user == 'compute/%H'
+        assert user in permissions.PROGRAMS_BY_ROLE or user == 'compute/%H'
     assert options == files
     # A template has a name for each port.
     assert unit in (f'{name}.service', f'{name}@.service')

@@ -8,17 +8,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gantt.core.claims.claim import Claim, State, claim_id
-from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupSwap, RequestDraft
+from gantt.core.claims.commit import (
+    ClaimColumns,
+    ClaimDraft,
+    CommitStatus,
+    GroupPrecondition,
+    RequestDraft,
+)
 from gantt.core.claims.reservations import GroupPlanRecord, placeholder_consumer
-from gantt.core.groups import group_answer
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.groups.plan_group import plan_group
-from gantt.core.messages import group_description
-from gantt.core.messages.group_description import GroupDescription
 from gantt.core.messages.request import GroupRef, Lifecycle, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.records.members import pack
-from gantt.core.resources.group_rule import POLICIES
+from gantt.core.resources.group_rule import POLICIES_POLICY
+from gantt.groups.model import group_answer, group_description
+from gantt.groups.model.group_answer import GroupAnswer
+from gantt.groups.model.group_description import GroupDescription
+from gantt.groups.model.plan_group import plan_group
 from tests.world import World, a_request, new_uuid
 
 SPEC = {'resources': {'VCPU': 1, 'MEMORY_MB': 1024, 'DISK_GB': 1}}
@@ -108,11 +113,11 @@ def plan(
         whole=True,
         lease_seconds=lease_seconds,
         project_id=project_id,
-        claims=[ClaimDraft(claim=claim) for claim in claims],
-        group=GroupSwap(
+        claims=ClaimColumns.of([ClaimDraft(claim=claim) for claim in claims]),
+        group=GroupPrecondition(
             uuid=uuid,
             generation=0 if loaded is None else loaded.generation,
-            policy=POLICIES,
+            policy=POLICIES_POLICY,
             policies=policies.text,
             makes=True,
             replaces=True,

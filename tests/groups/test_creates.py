@@ -4,8 +4,7 @@
 import msgspec
 import pytest
 
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.policy_set import GroupPolicyKind, LevelPolicy, PolicySet
 from gantt.core.messages.request import GetRequest, GroupRef
 from gantt.core.records.decision import Outcome
 from tests.builders import CLEAN
@@ -40,7 +39,7 @@ def test_a_create_that_names_a_member_gets_its_place(world):
     assert chosen.resources == SPEC['resources']
     claim = world.store.claims.load_claim(chosen.claim_id)
     assert (claim.consumer, claim.request_id) == (request.consumers[0], request.request_id)
-    assert claim.planned.consumer == before.consumer
+    assert claim.former_reservation.consumer == before.consumer
     assert world.hosts[chosen.host].confirm(chosen.claim_id) == ['ok']
     claim = world.store.claims.load_claim(chosen.claim_id)
     assert (claim.state, claim.lifecycle, claim.member_name) == ('confirmed', 'host', 'web-2')
@@ -226,7 +225,7 @@ def test_the_group_of_another_project_is_not_there(world):
     theirs = {**SPEC, 'project_id': 'theirs'}
     ours = {**SPEC, 'project_id': 'ours'}
     reason = refusal(world, group.request('web-1', spec=theirs))
-    assert reason.startswith(f"request.spec.group: server group '{group.uuid}' is not known here")
+    assert reason.startswith(f"request.spec.group: server group '{group.uuid}' was not found")
     own = group.request('web-1', spec=ours, only_project='theirs')
     assert refusal(world, own) == reason
     assert world.select(group.request('web-1', spec=ours)).outcome is Outcome.PLACED
@@ -235,7 +234,7 @@ def test_the_group_of_another_project_is_not_there(world):
 def test_a_member_of_a_group_without_a_plan_is_refused_by_name(world):
     group = plan(world)
     other = group._replace(uuid=new_uuid())
-    assert 'is not known here' in refusal(world, other.request('web-1'))
+    assert 'was not found' in refusal(world, other.request('web-1'))
 
 
 def test_a_member_that_subgroups_know_needs_no_plan(world):

@@ -12,17 +12,17 @@ import pytest
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Image, Policy, RequestSpec
-from gantt.core.placement.capacity import room
+from gantt.core.placement.capacity import free_capacity
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.placement.prefilters import Prefilters
 from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.table.host_table import HostTable
-from gantt.core.topology.aliases import read_option
-from gantt.core.topology.devices import matches
+from gantt.core.topology.devices import matches_request
 from gantt.core.topology.free import Pool
+from gantt.core.topology.read import read_option
+from gantt.nova.wire import spec as nova_spec
 from gantt.rpc.api import stats, stats_foreign
-from gantt.rpc.nova import spec as nova_spec
 from tests.core.builders import (
     a_change,
     a_guest,
@@ -60,7 +60,7 @@ def passing(table: HostTable, rules: Pipeline, **spec: Any) -> list[str]:
     """Names of the hosts on which one member fits."""
     request = a_request(**spec)
     filter_run = FilterRun(table, request.spec, rules)
-    filter_run.look(request.consumers[0])
+    filter_run.evaluate(request.consumers[0])
     return [name for name, alive in zip(table.names, filter_run.alive, strict=True) if alive]
 
 
@@ -90,8 +90,8 @@ def _pool(tag: str) -> Pool:
 @pytest.mark.parametrize('text', ['yes', 'True ', '1', 'on', 'T', 'y', 'no', '0', 'off', 'FALSE'])
 def test_live_migratable_is_read_as_nova_does(text):
     tag = 'false' if text.strip().lower() in ('no', '0', 'off', 'false') else 'true'
-    assert matches(_pool(tag), _kind(text))
-    assert not matches(_pool('false' if tag == 'true' else 'true'), _kind(text))
+    assert matches_request(_pool(tag), _kind(text))
+    assert not matches_request(_pool('false' if tag == 'true' else 'true'), _kind(text))
 
 
 @pytest.mark.finding('U1', 'live_migratable of an alias is yes or no as Nova reads it')
@@ -190,7 +190,7 @@ def test_to_a_server_group_the_nodes_of_a_service_are_one_host():
     assert hosts_of(
         decide(bare_metal(), a_request(count=4, group=group(Policy.ANTI_AFFINITY)))
     ) in ([], [None] * 4)
-    counted = room(bare_metal(), request.spec, table.ids.argsort())
+    counted = free_capacity(bare_metal(), request.spec, table.ids.argsort())
     assert counted.total == 3
 
 
@@ -390,7 +390,7 @@ def _reported(form: str, left_out: tuple[str, ...]) -> Any:
             'nova_object.namespace': 'nova',
             'nova_object.data': body,
         }
-    return stats_foreign.facts('cmp-1', body, stats.Ratios()).report(1, 1)
+    return stats_foreign.reported_facts('cmp-1', body, stats.Ratios()).report(1, 1)
 
 
 @pytest.mark.finding('U8', 'a host whose use is not known gets nothing')
@@ -482,7 +482,7 @@ def test_a_setting_that_cannot_be_read_is_refused_at_the_start(setting):
 @pytest.mark.parametrize('said', ['Xeon', '[1, 2]', '7'])
 def test_a_report_whose_cpu_info_is_no_object_is_refused_by_name(said):
     with pytest.raises(exceptions.InvalidMessage) as refused:
-        stats_foreign.facts('cmp-1', {**NODE, 'cpu_info': said}, stats.Ratios())
+        stats_foreign.reported_facts('cmp-1', {**NODE, 'cpu_info': said}, stats.Ratios())
     assert refused.value.kwargs['field'] == 'stats.cpu_info'
 
 

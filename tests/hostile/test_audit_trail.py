@@ -6,10 +6,10 @@ import multiprocessing
 import httpx2 as httpx
 import pytest
 
+from gantt.cmd.http_app import ROUTES, make_app
 from gantt.core.records import audit_trail
-from gantt.http.app import ROUTES, make_app
 from gantt.http.context import Caller
-from gantt.telemetry.trail import TrailFile
+from gantt.telemetry.trail import AuditTrailFile
 from tests.http.site import Site, fixed
 
 EVE = Caller(
@@ -37,7 +37,7 @@ def _asker(site, kept):
             site.client,
             site.metrics,
             strategy=lambda req: caller,
-            keep=kept.append,
+            store_entry=kept.append,
         )
         transport = httpx.WSGITransport(app, remote_addr='192.0.2.7')
         with httpx.Client(transport=transport, base_url='http://localhost') as client:
@@ -63,10 +63,10 @@ def test_a_change_over_http_is_on_the_trail(site):
         True,
     )
     assert (initiator.roles, initiator.address) == (('admin',), '192.0.2.7')
-    text = audit_trail.line(entry)
+    text = audit_trail.entry_line(entry)
     assert text.isascii()
     assert text.isprintable()
-    assert audit_trail.decoded(text) == entry
+    assert audit_trail.decode_line(text) == entry
 
 
 @pytest.mark.finding('L5', 'what is refused is on the trail as well')
@@ -103,10 +103,10 @@ def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
     assert entries == []
     reading = {'/v1/requests', '/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay'}
     # Between zones what is claimed is a request as any other.
-    reading |= {'/v1/places', '/zone/v1/evaluations', '/zone/v1/allocations/{key}'}
+    reading |= {'/v1/sealed-hosts', '/zone/v1/evaluations', '/zone/v1/allocations/{key}'}
     reading |= {'/zone/v1/capacity', '/zone/v1/allocations/{key}/lease'}
     reading |= {'/zone/v1/host-digests'}
-    assert {route.path for route in ROUTES if not route.on_trail} == reading
+    assert {route.path for route in ROUTES if not route.is_audited} == reading
 
 
 def _entry(number):
@@ -120,7 +120,7 @@ def _entry(number):
 
 
 def _write(path, start):
-    file = TrailFile(path, 4096, 50)
+    file = AuditTrailFile(path, 4096, 50)
     for number in range(start, start + 50):
         file.write(_entry(number))
 
@@ -133,13 +133,13 @@ def test_processes_share_the_file_and_lose_nothing(tmp_path):
         writer.start()
     for writer in writers:
         writer.join(60)
-    entries = TrailFile(path, 4096, 50).newest(1000)
+    entries = AuditTrailFile(path, 4096, 50).newest(1000)
     assert sorted(int(entry.action[1:]) for entry in entries) == list(range(150))
 
 
 @pytest.mark.finding('L5', 'the trail is bounded')
 def test_the_file_is_bounded_and_the_newest_stay(tmp_path):
-    file = TrailFile(str(tmp_path / 'trail'), 4096, 2)
+    file = AuditTrailFile(str(tmp_path / 'trail'), 4096, 2)
     for number in range(300):
         file.write(_entry(number))
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
@@ -151,5 +151,5 @@ def test_the_file_is_bounded_and_the_newest_stay(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_stops_nobody(tmp_path, caplog):
-    TrailFile(str(tmp_path / 'none' / 'trail'), 4096, 2).write(_entry(1))
+    AuditTrailFile(str(tmp_path / 'none' / 'trail'), 4096, 2).write(_entry(1))
     assert 'Audit trail cannot be written' in caplog.text

@@ -17,19 +17,21 @@ import pytest
 from msgspec import inspect
 
 from gantt import exceptions
-from gantt.compute.listen import Methods
+from gantt.cmd.http_app import ROUTES
+from gantt.compute.listen import interface_of
 from gantt.core.messages import base
 from gantt.core.messages import request as requests
 from gantt.core.messages.base import Message
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import HostReport, Hypervisor, check
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
-from gantt.http.app import ROUTES
 from gantt.http.dispatch import signature_of
+from gantt.nova.service.facade import NovaFacade
+from gantt.nova.wire.service import source_methods
+from gantt.nova.wire.topic import NovaMethods, TopicSettings
 from gantt.rpc.api import stats
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
-from gantt.rpc.api.stats_foreign import facts
-from gantt.rpc.nova.topic import NovaMethods, TopicSettings
+from gantt.rpc.api.stats_foreign import reported_facts
 from tests.builders import a_request, uuid_of
 from tests.http.site import Site
 from tests.rpc.bus import Bus
@@ -47,13 +49,14 @@ class _Builder:
 
 
 def _interfaces():
-    scheduler = World().scheduler
+    world = World()
+    scheduler, nova = world.scheduler, NovaFacade(world.store, world.scheduler)
     return {
         'gantt-scheduler': SchedulerMethods(scheduler, None).interface,
         'gantt-claims': ClaimsMethods(scheduler).interface,
-        'gantt-stats': StatsMethods(scheduler, stats.Ratios()).interface,
-        'gantt-compute': Methods(_Builder(), lambda order: {}).interface,
-        'nova': NovaMethods(scheduler, None, None, TopicSettings(), None).interface,
+        'gantt-stats': StatsMethods(scheduler, stats.Ratios(), source_methods(nova)).interface,
+        'gantt-compute': interface_of(_Builder(), lambda order: {}),
+        'nova': NovaMethods(nova, None, None, TopicSettings(), None).interface,
     }
 
 
@@ -67,7 +70,7 @@ HANDLERS = {f'{route.method} {route.path}': signature_of(route.handler) for rout
 
 def _inputs():
     for name, method in METHODS.items():
-        for argument, tp in method.takes.items():
+        for argument, tp in method.parameters.items():
             # Of several forms, which msgspec does not tell apart, each by itself.
             for form in get_args(tp) if isinstance(tp, types.UnionType) else (tp,):
                 yield f'{name} {argument} {getattr(form, "__name__", "")}', form
@@ -92,7 +95,7 @@ SCALARS = (
 MADE_OF = (inspect.Metadata, inspect.UnionType, inspect.TupleType, inspect.StructType)
 
 
-class Walk:
+class TableWalk:
     """Everything that a type is made of.
 
     :ivar unbounded: (where, what)
@@ -115,7 +118,7 @@ class Walk:
                     self._look(field.type, f'{tp.cls.__name__}.{field.name}', False)
             return
         self._judge(tp, where, opaque)
-        opaque = base.OPAQUE in (getattr(tp, 'extra', None) or {})
+        opaque = base.OPAQUE_META_KEY in (getattr(tp, 'extra', None) or {})
         inner = 'type', 'types', 'item_type', 'item_types', 'key_type', 'value_type'
         for name in inner:
             parts = getattr(tp, name, ())
@@ -129,7 +132,7 @@ class Walk:
         if isinstance(tp, inspect.AnyType):
             bounded = opaque
         elif hasattr(tp, 'max_length'):
-            bounded = tp.max_length is not None or pattern == base.UUID
+            bounded = tp.max_length is not None or pattern == base.UUID_PATTERN
         else:
             bounded = isinstance(tp, SCALARS + MADE_OF)
         if not bounded:
@@ -139,11 +142,11 @@ class Walk:
 @pytest.mark.finding('H1', 'every list, map and text reachable from the wire has a bound')
 @pytest.mark.parametrize('name', INPUTS)
 def test_every_type_that_comes_from_outside_is_bounded(name):
-    assert not Walk().of(INPUTS[name], name).unbounded
+    assert not TableWalk().of(INPUTS[name], name).unbounded
 
 
 def test_every_method_and_every_route_with_a_body_is_walked():
-    untyped = [name for name, method in METHODS.items() if not method.takes]
+    untyped = [name for name, method in METHODS.items() if not method.parameters]
     assert not untyped
     assert len(METHODS) > 20
     assert len(ROUTES) > 30
@@ -160,7 +163,7 @@ def test_the_walk_finds_what_has_no_bound():
     class Outer(Message, frozen=True, kw_only=True):
         inner: dict[base.Name, Inner | None]
 
-    unbounded = {where for where, _ in Walk().of(Outer, 'it').unbounded}
+    unbounded = {where for where, _ in TableWalk().of(Outer, 'it').unbounded}
     assert unbounded == {
         'Inner.anything',
         'Inner.texts',
@@ -172,7 +175,7 @@ def test_the_walk_finds_what_has_no_bound():
 PATTERNS = {
     pattern: where
     for name, tp in INPUTS.items()
-    for pattern, where in Walk().of(tp, name).patterns.items()
+    for pattern, where in TableWalk().of(tp, name).patterns.items()
 }
 
 
@@ -279,7 +282,7 @@ def test_what_no_type_describes_is_bounded_in_bytes():
     assert len(refused.value.message) < 200
     with pytest.raises(exceptions.InvalidMessage, match='stats.numa_topology: expected at most'):
         body = {'vcpus': 1, 'memory_mb': 1, 'local_gb': 1, 'numa_topology': large}
-        facts('cmp-1', body, stats.Ratios())
+        reported_facts('cmp-1', body, stats.Ratios())
     cpu = Hypervisor(cpu_info={'features': ['x' * 100] * 1000})
     with pytest.raises(exceptions.InvalidMessage, match=r'stats.hypervisor.cpu_info: expected'):
         check(
@@ -301,7 +304,7 @@ def test_a_foreign_report_is_held_to_the_bounds_of_ours():
     resources = {'vcpus': 1, 'memory_mb': 1, 'local_gb': 1}
     instances = [['x86_64', 'kvm', 'hvm']] * 1001
     with pytest.raises(exceptions.InvalidMessage, match='hypervisor.supported'):
-        facts('cmp-1', resources | {'supported_instances': instances}, stats.Ratios())
+        reported_facts('cmp-1', resources | {'supported_instances': instances}, stats.Ratios())
 
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')

@@ -16,13 +16,14 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devel.doubles import MemoryRecorder
 from gantt import client, exceptions, plugin_loader
 from gantt.cmd import manage_broker
 from gantt.cmd.manage_config import diagnose
-from gantt.compute.farm.farm import Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.listen import BuildListener, Methods
-from gantt.compute.over_rpc import OverRpc
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.farm import Farm, FarmPlan
+from gantt.compute.listen import BuildListener, interface_of
+from gantt.compute.over_rpc import RpcSchedulerPort
 from gantt.conf import clear_text
 from gantt.core.claims.claim import State
 from gantt.core.claims.registration import register
@@ -34,9 +35,8 @@ from gantt.core.resources.host import HostRow
 from gantt.db.engine import session
 from gantt.rpc import wire
 from gantt.rpc.amqp import permissions, transport
-from gantt.rpc.amqp.permissions import DEFAULT_EXCHANGE, Names
+from gantt.rpc.amqp.permissions import DEFAULT_EXCHANGE, BrokerNames
 from gantt.scheduler import settings as scheduler_settings
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
@@ -71,7 +71,7 @@ def _may(grant, permission, name):
 @settings(max_examples=40, deadline=None)
 @given(st.lists(HOSTS, min_size=2, max_size=6, unique=True))
 def test_nothing_of_a_host_belongs_to_another_one(names):
-    users = permissions.users(Names(), [], names)
+    users = permissions.users(BrokerNames(), [], names)
     for host, user in zip(names, users, strict=True):
         own = topic_of(host)
         assert all(
@@ -95,13 +95,13 @@ def test_nothing_of_a_host_belongs_to_another_one(names):
 @pytest.mark.parametrize('other', ['cmp-1.cmp-1', 'cmp-1_fanout_2'])
 def test_hosts_whose_queues_would_be_called_alike_are_refused(other):
     with pytest.raises(exceptions.Misconfigured, match=re.escape(topic_of(other))):
-        permissions.users(Names(), [], ['cmp-1', 'cmp-2', other])
+        permissions.users(BrokerNames(), [], ['cmp-1', 'cmp-2', other])
 
 
 @pytest.mark.finding('H4', 'users of the broker by role and host')
 def test_only_who_answers_reaches_every_queue_and_nova_is_only_the_schedulers():
-    names = Names(vhost='gantt', nova_vhost='/', dead_letter_queue='letters')
-    users = permissions.users(names, permissions.ROLES, ['cmp-1'])
+    names = BrokerNames(vhost='gantt', nova_vhost='/', dead_letter_queue='letters')
+    users = permissions.users(names, permissions.PROGRAMS_BY_ROLE, ['cmp-1'])
     reach = {u.about for u in users if any(DEFAULT_EXCHANGE in g.write for g in u.grants)}
     assert reach == {'scheduler', 'planner'}
     assert {u.about for u in users if any(g.vhost == '/' for g in u.grants)} == {
@@ -109,7 +109,7 @@ def test_only_who_answers_reaches_every_queue_and_nova_is_only_the_schedulers():
         'shadow',
     }
     # One user has one set of permissions in a virtual host.
-    (scheduler,) = permissions.users(Names(nova_vhost='/'), ['scheduler'])
+    (scheduler,) = permissions.users(BrokerNames(nova_vhost='/'), ['scheduler'])
     (both,) = scheduler.grants
     assert _may(both, 'read', 'gantt-claims') and _may(both, 'read', 'scheduler')
     assert {topic.exchange for topic in both.topics} == {'gantt', 'gantt-hosts', 'nova'}
@@ -153,7 +153,7 @@ def test_what_cannot_be_made_is_said_and_no_password_is_lost(tmp_path):
     assert password not in output + given_to_it + (tmp_path / 'arguments').read_text()
     assert (tmp_path / 'arguments').read_text() == '-q import_definitions\n'
     (user,) = json.loads(given_to_it)['users']
-    assert user['hashing_algorithm'] == manage_broker.HASHING
+    assert user['hashing_algorithm'] == manage_broker.HASHING_ALGORITHM
 
 
 # -- with the broker ----------------------------------------------------------------------------
@@ -198,14 +198,14 @@ class Agent:
 
     def __init__(self, url: str, name: str) -> None:
         self._carrier = client.get_transport(a_conf(url))
-        self.port = OverRpc(self._carrier, 10.0)
+        self.port = RpcSchedulerPort(self._carrier, 10.0)
         self.farm = Farm(
             FarmPlan(count=1, prefix=name.partition('-')[0], threads=2),
             self.port,
             HostAgentSettings(report_seconds=60, change_seconds=0.05),
         )
         assert list(self.farm.hosts) == [name]
-        self.listener = BuildListener(self._carrier, name, Methods(self.farm))
+        self.listener = BuildListener(self._carrier, name, interface_of(self.farm))
         self.listener.start()
         self.farm.start()
 
@@ -259,8 +259,8 @@ def test_an_agent_may_start_before_the_first_scheduler(urls, request):
         administrator.channel().exchange_delete('gantt')
     carrier, answered = client.get_transport(a_conf(urls[C])), []
     plan, settings = FarmPlan(count=1, prefix='c', threads=1), HostAgentSettings(report_seconds=60)
-    methods = Methods(Farm(plan, OverRpc(carrier, 10.0), settings))
-    listener = BuildListener(carrier, C, methods)
+    interface = interface_of(Farm(plan, RpcSchedulerPort(carrier, 10.0), settings))
+    listener = BuildListener(carrier, C, interface)
     starting = threading.Thread(target=lambda: answered.append(listener.start()), daemon=True)
     starting.start()
     starting.join(2.0)
@@ -425,8 +425,8 @@ def _opened(conf):
     transport.own_transport(conf).cleanup()
     listener = listen(MetricRegistry(), conf, 'nova_source')
     assert listener is None, 'only where there is a port'
-    clear_text.guard(conf, clear_text.of_metrics(conf))
-    clear_text.guard(conf, clear_text.of_api(conf))
+    clear_text.warn_of_exposures(conf, clear_text.metrics_exposure(conf))
+    clear_text.warn_of_exposures(conf, clear_text.api_exposure(conf))
     session.engine_from_conf(conf).dispose()
 
 
@@ -470,7 +470,7 @@ def test_what_stays_here_or_is_verified_is_not_refused(a_file, caplog):
         conf, _ = a_file(text)
         transport.own_transport(conf).cleanup()
         url = sa.make_url(conf.database.connection)
-        assert clear_text.of_database(url) is None
+        assert clear_text.database_exposure(url) is None
     assert 'is in clear text' not in caplog.text
 
 

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from gantt.compute.agent.host_agent import Reporter
 from gantt.compute.agent.journal import SqliteJournal
-from gantt.compute.agent.reporter import Reporter
 from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Session
 from gantt.compute.ports import HostReadings
 from gantt.core.candidates.query import CandidatesQuery, GroupQuery
-from gantt.core.claims.registration import AFTER_MOST
+from gantt.core.claims.registration import EPOCH_STEP_MAX
 from gantt.core.messages.report import RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostRow
 from gantt.db.schema import models
-from gantt.db.stores import SqlStores, stores_for_url
-from gantt.insights.candidates import Candidates
-from gantt.scheduler.host_follower import HostFollower
+from gantt.insights.candidates import ProviderTableReader
+from gantt.scheduler.host_cache import HostFollower
+from gantt.stores import SqlStores, stores_for_url
 from tests.builders import (
     CLEAN,
     a_decision,
@@ -60,7 +60,7 @@ def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> S
 def another(store: SqlStores) -> Iterator[SqlStores]:
     """The store of another process, which begins after the database went back."""
     url = store.database.engine.url.render_as_string(hide_password=False)
-    opened = stores_for_url(url, waits=UNHURRIED)
+    opened = stores_for_url(url, timeouts=UNHURRIED)
     yield opened
     opened.database.close()
 
@@ -233,8 +233,8 @@ def test_what_the_database_forgot_is_no_longer_shown(any_store):
     backup.put_back()
     world.turn(1.1, times=3)
     (number,) = (change.provider_id for change in any_store.feed.load_everything().hosts)
-    assert not world.scheduler.cache.fold().placed.on(number)
-    assert not follower.table().placed.on(number)
+    assert not world.scheduler.cache.fold().placed.on_provider(number)
+    assert not follower.table().placed.on_provider(number)
     assert world.select(world_request(ram=32_768)).outcome == 'placed'
 
 
@@ -350,7 +350,7 @@ def test_a_late_report_of_a_life_that_was_undone_is_not_taken(any_store, an_agen
     backup = Backup(any_store)
     agent = an_agent()
     agent.say()
-    late = changed(agent.reporter.make(), sequence=500)
+    late = changed(agent.reporter.next_report(), sequence=500)
     backup.put_back()
     if restarts:
         agent = an_agent()
@@ -372,7 +372,7 @@ def test_an_agent_whose_numbers_were_used_up_registers_anew(any_store, an_agent)
     agent = an_agent()
     agent.say()
     spoilt = changed(
-        agent.reporter.make(),
+        agent.reporter.next_report(),
         sequence=500,
         full=True,
         base=None,
@@ -390,7 +390,7 @@ def test_nobody_can_use_up_the_epochs_of_a_host(any_store):
     host = a_host().on(any_store)
     for turn in range(3):
         before = host.epoch
-        assert before < host.register(after=2**53) <= before + AFTER_MOST + 1, turn
+        assert before < host.register(last_epoch=2**53) <= before + EPOCH_STEP_MAX + 1, turn
     assert host.register() == host.row.epoch
     assert host.report().outcome == 'applied'
 
@@ -410,8 +410,8 @@ def test_candidates_are_those_of_the_database_that_went_back(store):
         'two', inventories={'VCPU': Inventory(total=1)}
     )
     backup = Backup(store)
-    lost = Candidates(store.candidates, reload_seconds=1e9)
-    compared = Candidates(store.candidates, reload_seconds=0.0)
+    lost = ProviderTableReader(store.candidates, reload_seconds=1e9)
+    compared = ProviderTableReader(store.candidates, reload_seconds=0.0)
     set_inventories(store, provider.uuid, {'VCPU': Inventory(total=100)})
     assert offers(lost, 50) == offers(compared, 50) == {provider.uuid}
     backup.put_back()

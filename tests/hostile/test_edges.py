@@ -13,21 +13,21 @@ import pytest
 import sqlalchemy as sa
 from alembic import command, config
 
+from devel.doubles import MemoryRecorder
 from gantt import exceptions
 from gantt.cmd.health import Health
 from gantt.core.messages.report import HostReport
 from gantt.core.records.decision import Outcome
-from gantt.core.resources.host_keys import Rules
+from gantt.core.resources.host_keys import SigningModes
 from gantt.db.schema import migration, models
-from gantt.db.stores import stores_for_url
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import RpcCall
 from gantt.scheduler.host_signatures import HostSignatures
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.work_queue import WorkQueue
+from gantt.stores import stores_for_url
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -66,7 +66,7 @@ class Door:
         self.signatures = HostSignatures(
             lambda name: None,
             store.hosts.load_host_key,
-            Rules,
+            SigningModes,
             MemoryRecorder().count,
             time.monotonic,
         )
@@ -177,7 +177,7 @@ def test_reports_are_folded_and_answered_although_the_table_cannot_take_them():
         raise ZeroDivisionError('a defect')
 
     scheduler.cache.offer = broken
-    scheduler.intake.work_queue.start()
+    scheduler.report_queue.work_queue.start()
     futures: list[Future] = []
     for _ in range(3):
         report = HostReport(
@@ -198,7 +198,7 @@ def test_reports_are_folded_and_answered_although_the_table_cannot_take_them():
     report = msgspec.structs.replace(report, sequence=host.stamp())
     assert scheduler.report_soon(report).result(20).outcome == 'applied'
     until(lambda: not scheduler.health()['failing'])
-    assert scheduler.intake.work_queue.stop(10)
+    assert scheduler.report_queue.work_queue.stop(10)
 
 
 # -- D10 ---------------------------------------------------------------------------------
@@ -353,7 +353,9 @@ def later_release(tmp_path):
 
     def sync(engine, name):
         folder = tmp_path / name
-        shutil.copytree(migration.HERE, folder, ignore=shutil.ignore_patterns('__pycache__'))
+        shutil.copytree(
+            migration.ALEMBIC_DIRECTORY, folder, ignore=shutil.ignore_patterns('__pycache__')
+        )
         text = LATER.format(name=name, before=migration.expected())
         (folder / 'versions' / f'{name}.py').write_text(text)
         settings = config.Config()
@@ -379,7 +381,7 @@ def test_an_older_release_starts_where_later_steps_only_add(database, later_rele
     later_release(engine, '9998_expand_more')
     assert migration.current(engine) == '9998_expand_more'
     url = engine.url.render_as_string(hide_password=False)
-    again = stores_for_url(url, waits=UNHURRIED)
+    again = stores_for_url(url, timeouts=UNHURRIED)
     assert report_outcome(again, a_draft().taking(a_host().on(again))).outcome == 'placed'
     assert again.claims.audit() == CLEAN
     again.database.close()

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devel.doubles import ManualClock
 from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.core.fair_queue import IDLE_MAX, FairQueue
 from gantt.core.records.decision import Outcome
-from gantt.core.records.retention import Piece, excess
+from gantt.core.records.retention import Piece, pieces_to_delete
 from gantt.db.records import purge
 from gantt.http import fair_tasks
 from gantt.http.context import Caller
 from gantt.http.gates import QuotaGate
 from gantt.http.server import HttpServer
 from gantt.scheduler import recorder
-from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.request import queue
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import a_decision
@@ -156,7 +156,7 @@ def test_what_was_not_served_is_first_again_and_costs_nothing():
     for item in [*items, other]:
         queue.put(item[0], item)
     assert [popped(queue) for _ in range(2)] == [items[0], other]
-    queue.again('red', items[0], refund=5)
+    queue.put_back('red', items[0], refund=5)
     assert queue.has_returned('red', items[0])
     assert [popped(queue) for _ in range(3)] == items
 
@@ -237,7 +237,7 @@ def test_nobody_is_refused_who_has_less_than_its_share(steps):
             for call in door.drain(step, 1 << 20, 0.0, 0.0):
                 door.leave(call)
             continue
-        before = {project: held.count for project, held in door._held.items()}
+        before = {project: held.count for project, held in door._size_by_project.items()}
         total = sum(weights.get(name, 1.0) for name in {*before, step})
         share = {name: limit * weights.get(name, 1.0) / total for name in {*before, step}}
         handle = (step, object())
@@ -260,7 +260,7 @@ def test_nobody_is_refused_who_has_less_than_its_share(steps):
 
 @pytest.mark.finding('H2', 'no project fills the queue so that another is refused')
 def test_large_bodies_of_one_project_leave_room_for_those_of_another(monkeypatch):
-    monkeypatch.setattr(queue, 'BYTES_MAX', 100_000)
+    monkeypatch.setattr(queue, 'QUEUED_BYTES_MAX', 100_000)
     world = World(hosts=4)
     large = {'hints': {'any': ['x' * 1000] * 15}}
     flood = [world.ask(of('red', **large)) for _ in range(20)]
@@ -276,7 +276,7 @@ def test_large_bodies_of_one_project_leave_room_for_those_of_another(monkeypatch
 @pytest.mark.finding('H2', 'no project fills the queue so that another is refused')
 def test_requests_that_wait_for_the_database_give_way_as_well():
     world = World(hosts=2, queue_limit=6)
-    world.scheduler.cache.suspect('a test says so')
+    world.scheduler.cache.note_went_back('a test says so')
     flood = [world.ask(of('red')) for _ in range(6)]
     assert world.scheduler.placing.step() == 6
     assert outcomes(world, flood) == []
@@ -301,7 +301,7 @@ def test_what_a_batch_failed_with_after_its_commit_gives_way_to_nobody(monkeypat
     flood = [world.ask(of('red')) for _ in range(4)]
     with pytest.raises(RuntimeError) as e:
         placing.step()
-    placing._abandon(e.value)
+    placing._recover_from_failure(e.value)
     few = [world.ask(of('blue')) for _ in range(2)]
     assert outcomes(world, flood) == []
     assert outcomes(world, few) == [Outcome.BUSY] * 2
@@ -314,7 +314,7 @@ def test_what_a_batch_failed_with_after_its_commit_gives_way_to_nobody(monkeypat
 @pytest.mark.finding('H2', 'no project takes all threads of the API')
 def test_a_project_leaves_as_much_of_a_gate_as_it_has_whoever_asks_for_it():
     gate = QuotaGate('requests', 12, 12)
-    flood = [gate.passing(Caller(project='red', user=f'user-{n}')) for n in range(12)]
+    flood = [gate.admit(Caller(project='red', user=f'user-{n}')) for n in range(12)]
     entered = []
     for passage in flood:
         try:
@@ -324,12 +324,12 @@ def test_a_project_leaves_as_much_of_a_gate_as_it_has_whoever_asks_for_it():
         else:
             entered.append(passage)
     assert len(entered) == 6
-    others = [gate.passing(Caller(project=name)) for name in ('blue', 'green', 'grey')]
+    others = [gate.admit(Caller(project=name)) for name in ('blue', 'green', 'grey')]
     for passage in others:
         passage.__enter__()
     for passage in [*entered, *others]:
         passage.__exit__(None, None, None)
-    with gate.passing(Caller(project='red')):
+    with gate.admit(Caller(project='red')):
         pass
 
 
@@ -337,10 +337,10 @@ def test_a_project_leaves_as_much_of_a_gate_as_it_has_whoever_asks_for_it():
 def test_what_a_service_places_for_a_project_has_the_room_of_that_project():
     gate = QuotaGate('requests', 4, 4)
     nova = Caller(project='service', user='nova', everywhere=True)
-    with gate.passing(nova, 'red'), gate.passing(nova, 'red'):
-        with pytest.raises(exceptions.Busy), gate.passing(nova, 'red'):
+    with gate.admit(nova, 'red'), gate.admit(nova, 'red'):
+        with pytest.raises(exceptions.Busy), gate.admit(nova, 'red'):
             pass
-        with gate.passing(nova, 'blue'):
+        with gate.admit(nova, 'blue'):
             pass
 
 
@@ -352,9 +352,9 @@ class Slow:
 
     def __call__(self, environ, start_response):
         token = environ['HTTP_X_AUTH_TOKEN']
-        environ[fair_tasks.PROJECT] = token.partition('-')[0]
+        environ[fair_tasks.PROJECT_KEY] = token.partition('-')[0]
         size = len(environ['wsgi.input'].read())
-        self.order.append((environ[fair_tasks.PROJECT], size))
+        self.order.append((environ[fair_tasks.PROJECT_KEY], size))
         self.begun.release()
         if token.endswith('-waits'):
             assert self.go_on.wait(60)
@@ -388,7 +388,7 @@ class Callers:
     def until_idle(self):
         """An answer is there before its thread is free."""
         end = time.monotonic() + 60
-        while self.server._server.task_dispatcher.queue._begun:
+        while self.server._server.task_dispatcher.queue._begun_by_owner:
             assert time.monotonic() < end
             time.sleep(0.01)
 
@@ -458,10 +458,10 @@ def test_while_one_project_floods_a_burst_of_another_waits_and_is_not_refused():
     def app(environ, start_response):
         project = environ['HTTP_X_AUTH_TOKEN'].partition('-')[0]
         try:
-            with gate.passing(Caller(project=project)):
+            with gate.admit(Caller(project=project)):
                 return guarded(environ, start_response)
         except exceptions.Busy:
-            environ[fair_tasks.PROJECT] = project
+            environ[fair_tasks.PROJECT_KEY] = project
             refused.append(project)
             start_response('503 Busy', [('Content-Length', '0')])
             return [b'']
@@ -495,7 +495,7 @@ def test_while_one_project_floods_a_burst_of_another_waits_and_is_not_refused():
 
 @pytest.mark.finding('H2', 'under overload projects are served by weight, not by arrival')
 def test_a_large_body_counts_as_several_threads():
-    body = b'x' * (2 * fair_tasks.BYTES_OF_A_THREAD + 1)
+    body = b'x' * (2 * fair_tasks.BODY_BYTES_PER_THREAD + 1)
     clients = Callers(threads=16)
     try:
         clients.app.go_on.set()
@@ -535,7 +535,7 @@ def test_connections_that_wait_are_not_looked_at_and_count(callers):
         callers.open.close()
         assert time.monotonic() < end
         time.sleep(0.01)
-    assert sockets._aside == {}
+    assert sockets._unpolled == {}
 
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
@@ -595,7 +595,7 @@ def test_decisions_that_are_too_many_go_from_who_has_most_oldest_first(kind, mak
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
 @pytest.mark.parametrize('kind', READERS)
 def test_decisions_of_too_many_bytes_go_from_who_has_most_of_them(kind, make_store, monkeypatch):
-    monkeypatch.setattr(purge, 'SIZED_BYTES', 1)
+    monkeypatch.setattr(purge, 'PIECE_BYTES_MAX', 1)
     store = make_store(kind)
     few = save(store, *['blue'] * 5, size=100)
     large = save(store, *['red'] * 3, size=4000)
@@ -614,7 +614,7 @@ def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
     held = collections.defaultdict(list)
     for number, (owner, size) in enumerate(rows):
         held[owner].append(Piece(number, 1, size))
-    gone = excess(held, most, most_bytes, 1000)
+    gone = pieces_to_delete(held, most, most_bytes, 1000)
     remaining = {owner: pieces[gone.get(owner, 0) :] for owner, pieces in held.items()}
     count = sum(map(len, remaining.values()))
     size = sum(piece.bytes for pieces in remaining.values() for piece in pieces)
@@ -625,7 +625,7 @@ def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
         for owner, number in gone.items():
             assert len(held[owner]) - number + 1 >= most / len(held)
             assert all(len(remaining[owner]) + 1 >= len(other) for other in remaining.values())
-    assert sum(excess(held, most, most_bytes, 3).values()) == min(3, sum(gone.values()))
+    assert sum(pieces_to_delete(held, most, most_bytes, 3).values()) == min(3, sum(gone.values()))
 
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
@@ -640,7 +640,7 @@ def test_decisions_that_wait_are_dropped_from_who_has_most(monkeypatch):
     assert metrics.value('gantt_decisions_dropped_total') == 23
     assert keeping.flush() == 10
     assert [decision.id for decision in stored] == [decision.id for decision in [*few, *flood[23:]]]
-    monkeypatch.setattr(recorder, 'BYTES_MAX', 5000)
+    monkeypatch.setattr(recorder, 'WAITING_BYTES_MAX', 5000)
     small = [a_decision(project_id='blue', packed=b'x' * 100) for _ in range(5)]
     large = [a_decision(project_id='red', packed=b'x' * 2000) for _ in range(3)]
     for decision in [*small, *large]:

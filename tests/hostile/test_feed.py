@@ -15,8 +15,8 @@ from devel.memory_store.feed import MemoryFeed
 from devel.memory_store.stores import MemoryStores, memory_stores
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
-from gantt.db.stores import SqlStores, stores_for_url
-from gantt.scheduler.host_cache import NEWS_MAX, HostCache, Rebuilt
+from gantt.scheduler.host_cache import PENDING_NEWS_MAX, HostCache, RebuiltTable
+from gantt.stores import SqlStores, stores_for_url
 from tests.builders import a_draft, a_host, commit
 from tests.conftest import STORES
 from tests.services import UNHURRIED
@@ -37,7 +37,7 @@ def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> S
 def other(store: SqlStores) -> Iterator[SqlStores]:
     """The store of another process."""
     opened = stores_for_url(
-        store.database.engine.url.render_as_string(hide_password=False), waits=UNHURRIED
+        store.database.engine.url.render_as_string(hide_password=False), timeouts=UNHURRIED
     )
     yield opened
     opened.database.close()
@@ -221,7 +221,7 @@ def test_no_room_does_not_wait_for_a_full_reading():
     cache = world.scheduler.cache
     world.clock.advance(cache.reload_seconds + 1)
     world.hosts['cmp-1'].report()
-    world.scheduler.intake.step()
+    world.scheduler.report_queue.step()
     feed.is_slow = True
     comparing = threading.Thread(target=cache.fetch)
     comparing.start()
@@ -267,14 +267,14 @@ def test_news_dropped_while_a_table_is_taken_over_does_not_upset_the_count(make_
     cache = HostCache(store.feed, store.vocabulary)
     cache.fetch()
     (change,) = store.feed.load_everything().hosts
-    replace = cache._replace
+    replace = cache._replace_table
 
-    def replace_late(rebuilt: Rebuilt) -> None:
-        for _ in range(NEWS_MAX + 1):
+    def replace_late(rebuilt: RebuiltTable) -> None:
+        for _ in range(PENDING_NEWS_MAX + 1):
             cache.offer([change])
         replace(rebuilt)
 
-    monkeypatch.setattr(cache, '_replace', replace_late)
+    monkeypatch.setattr(cache, '_replace_table', replace_late)
     cache.fold()
     monkeypatch.undo()
     cache.fetch()

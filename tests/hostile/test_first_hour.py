@@ -15,7 +15,7 @@ from oslo_messaging import conffixture
 
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
-from gantt.cli.status import _lines
+from gantt.cli.status import _status_lines
 from gantt.cmd import api, scheduler
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.db.engine import session
@@ -332,13 +332,13 @@ def test_the_status_says_that_processes_run_different_filters():
     (own,) = site.insights.status().configurations
     assert own.is_here and len(own.workers) == 1
     fewer = [name for name in plugin_loader.DEFAULT_FILTERS if name != 'TraitsFilter']
-    site.world.scheduler.placing.use(plugin_loader.load_pipeline(fewer))
+    site.world.scheduler.placing.use_pipeline(plugin_loader.load_pipeline(fewer))
     site.place(2)
     site.insights.reload_soon()
     (other,) = site.insights.status().configurations
     assert (other.is_here, other.workers) == (False, own.workers)
     assert other.digest != own.digest
-    text = '\n'.join(_lines(msgspec.to_builtins(site.insights.status()), 100))
+    text = '\n'.join(_status_lines(msgspec.to_builtins(site.insights.status()), 100))
     assert f'{other.digest}: decided with' in text and 'SIGHUP' in text
     # What was decided long ago says nothing of now.
     site.pass_seconds(700)

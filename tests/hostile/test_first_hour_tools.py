@@ -18,9 +18,9 @@ from gantt import exceptions
 from gantt.cli.endpoint import Endpoint
 from gantt.cmd import manage
 from gantt.cmd.compute import reserved_claims
-from gantt.compute.farm.farm import Claimed, Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgentSettings
-from gantt.compute.farm.runner import Runner
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.agent.runner import Runner
+from gantt.compute.farm import Farm, FarmPlan, ReservedClaimsTask
 from gantt.conf import files
 from gantt.core.claims.claim import State
 from gantt.http.server import HttpServer
@@ -118,7 +118,7 @@ def farm(site, endpoint):
         FarmPlan(count=3, seed=7), Port(site.world.store), HostAgentSettings(report_seconds=60)
     )
     runner = Runner(2)
-    runner.add(Claimed(new_farm, lambda: reserved_claims(Endpoint(endpoint))))
+    runner.add(ReservedClaimsTask(new_farm, lambda: reserved_claims(Endpoint(endpoint))))
     new_farm.start()
     until(lambda: new_farm.status()['reporting'] == 3, 'they report')
     site.world.turn()
@@ -145,9 +145,9 @@ def test_played_hosts_build_what_is_claimed(site, farm):
     assert _claims(site, State.RESERVED) == {'cmp-1'}, 'somebody else builds there'
     until(lambda: farm.status()['guests'] == 1, 'the guest runs')
     # Its host reports it: what runs is known, and nothing is adopted.
-    farm.hosts['fake-00001'].member.changed(True)
-    reports = farm.hosts['fake-00001'].member.reports
-    until(lambda: farm.hosts['fake-00001'].member.reports > reports, 'it reports')
+    farm.hosts['fake-00001'].host_agent.changed(True)
+    reports = farm.hosts['fake-00001'].host_agent.reports
+    until(lambda: farm.hosts['fake-00001'].host_agent.reports > reports, 'it reports')
     site.world.turn()
     (claim,) = json.loads(run('claim', 'list', '--host', 'fake-00001', '-f', 'json').out)
     assert (claim['state'], claim['adopted']) == ('confirmed', False)
@@ -268,7 +268,7 @@ def test_a_path_that_is_not_there_names_the_one_that_was_meant(endpoint, path, m
     answer = httpx.get(endpoint + path)
     assert answer.status_code == 404
     detail = answer.json()['errors'][0]['detail']
-    assert detail.endswith(f'did you mean {meant}?' if meant else 'is not known here'), detail
+    assert detail.endswith(f'did you mean {meant}?' if meant else 'was not found'), detail
 
 
 @pytest.mark.finding('N23', 'a placement by curl is in the documents')

@@ -97,7 +97,7 @@ def test_who_takes_nothing_more_is_sent_no_more_than_the_prefetch(buses, rabbit_
     way, _ = buses.behind()
     well = buses()
     way.hold()
-    wire, sent = Wire(rabbit_url), 10 * transport.PREFETCH
+    wire, sent = Wire(rabbit_url), 10 * transport.PREFETCH_COUNT
     for _ in range(sent):
         body = {
             'request_id': str(uuid.uuid4()),
@@ -116,7 +116,7 @@ def test_who_takes_nothing_more_is_sent_no_more_than_the_prefetch(buses, rabbit_
             ),
             topic='gantt-scheduler',
         )
-    until(lambda: len(well.facade.seen) >= sent - transport.PREFETCH, 60)
+    until(lambda: len(well.facade.seen) >= sent - transport.PREFETCH_COUNT, 60)
     wire.close()
 
 
@@ -183,7 +183,7 @@ def test_who_has_no_database_leaves_calls_to_others_until_it_answers(buses, cond
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_a_pause_that_ends_at_once_costs_no_connection(buses, conductor):
     bus, _ = buses(), buses()
-    before = [topic.consumer.channel for topic in bus.service._running]
+    before = [topic.consumer.reader.channel for topic in bus.service._running]
     for number in range(10):
         for topic in bus.service._running:
             topic.pause()
@@ -192,8 +192,8 @@ def test_a_pause_that_ends_at_once_costs_no_connection(buses, conductor):
         for topic in bus.service._running:
             topic.resume()
         conductor.select_destinations(a_request())
-    time.sleep(2 * reader.LOOK_SECONDS)
-    after = [topic.consumer.channel for topic in bus.service._running]
+    time.sleep(2 * reader.UNSHARED_READ_SECONDS)
+    after = [topic.consumer.reader.channel for topic in bus.service._running]
     assert after == before
     assert [topic.consumers() for topic in bus.service._running] == [2, 2, 2, 2]
 
@@ -304,7 +304,7 @@ def test_a_broker_that_breaks_off_is_named(rabbit_url):
     carrier = client.get_transport(a_conf(way.url(rabbit_url)))
     with pytest.raises(exceptions.BrokerUnavailable) as caught, carrier.sender() as connection:
         way.refuse()
-        connection.beat()
+        connection.send_heartbeat()
         connection.wait(5)
     error = caught.value
     assert f'127.0.0.1:{way.port}' in error.message
@@ -342,7 +342,7 @@ def test_an_error_that_is_in_the_message_is_not_added_to_it():
 @pytest.mark.finding('A6', 'words about a broker that is away')
 def test_what_every_connection_says_is_said_once_in_a_while():
     logger = logging.getLogger('gantt.tests.hostile.chorus')
-    seldom = log.Seldom(0.2)
+    seldom = log.RateLimitFilter(0.2)
     logger.addFilter(seldom)
     stream, handler = lines_of(logger, _with_log_options())
     for number in range(100):
@@ -366,11 +366,15 @@ def test_one_outage_is_some_lines_and_not_some_for_each_connection(buses, caplog
     try:
         way.refuse()
         time.sleep(8)
-        lines = [r for r in caplog.records if r.name in log.CHORUS and r.levelno >= logging.ERROR]
+        lines = [
+            r
+            for r in caplog.records
+            if r.name in log.REPETITIVE_LOGGERS and r.levelno >= logging.ERROR
+        ]
         assert 1 <= len(lines) <= 8
     finally:
         way.mend()
-        for name in log.CHORUS:
+        for name in log.REPETITIVE_LOGGERS:
             logging.getLogger(name).filters.clear()
 
 
@@ -390,12 +394,12 @@ def test_every_process_has_that_bound():
     try:
         log.setup(conf)
         log.setup(conf)
-        for name in log.CHORUS:
+        for name in log.REPETITIVE_LOGGERS:
             filters = logging.getLogger(name).filters
-            assert sum(isinstance(log_filter, log.Seldom) for log_filter in filters) == 1
+            assert sum(isinstance(log_filter, log.RateLimitFilter) for log_filter in filters) == 1
     finally:
         root.handlers[:], root.level = before, level
-        for name in log.CHORUS:
+        for name in log.REPETITIVE_LOGGERS:
             logging.getLogger(name).filters.clear()
 
 

@@ -44,7 +44,7 @@ def test_a_reply_that_never_comes_is_given_up(kind, request, closing, caplog):
     url = request.getfixturevalue(f'{kind}_url')
     proxy = Proxy.of(url)
     closing.callback(proxy.close)
-    engine = session.build_engine(proxy.url(url), waits=session.Waits(answer=1.0))
+    engine = session.build_engine(proxy.url(url), timeouts=session.Timeouts(answer=1.0))
     closing.callback(engine.dispose)
     database = session.Transactions(engine)
     closing.callback(database.close)
@@ -68,7 +68,7 @@ def test_a_reply_that_never_comes_is_given_up(kind, request, closing, caplog):
 @pytest.mark.postgresql
 def test_who_looks_at_the_waits_outlives_a_connection_that_is_closed(postgresql_url, closing):
     """By another thread than the one that waits: its number cannot be had any more."""
-    engine = session.build_engine(postgresql_url, waits=session.Waits(answer=0.1))
+    engine = session.build_engine(postgresql_url, timeouts=session.Timeouts(answer=0.1))
     closing.callback(engine.dispose)
     connection = engine.connect()
     below = connection.connection.driver_connection
@@ -76,7 +76,7 @@ def test_who_looks_at_the_waits_outlives_a_connection_that_is_closed(postgresql_
     below.exchange.begin()
     below.close()
     until(lambda: below.exchange.given_up, 'it was looked at', 10)
-    time.sleep(2 * watch.LOOK_SECONDS)
+    time.sleep(2 * watch.CHECK_SECONDS)
     assert 'waits' in {thread.name for thread in threading.enumerate()}
     below.exchange.end()
     connection.invalidate()
@@ -101,7 +101,7 @@ class Frozen:
         self.kind = session.family(self.engine)
         self.connection = self.engine.connect()
         closing.callback(self.connection.close)
-        for statement in session.unhurried(self.kind):
+        for statement in session.without_deadlines(self.kind):
             self.connection.exec_driver_sql(statement)
         self.connection.commit()
 
@@ -249,7 +249,7 @@ def reported(world, name, *running):
         running=list(running),
         pending=[],
     )
-    return world.scheduler.intake.submit(body, notify=True)
+    return world.scheduler.report_queue.submit(body, notify=True)
 
 
 @pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
@@ -261,7 +261,7 @@ def test_a_report_of_a_locked_host_is_taken_once_it_is_free(store, frozen):
     world.turn()
     assert free.result(0).outcome == 'applied'
     assert not stuck.done()
-    assert world.scheduler.intake.work_queue.depth == 2, 'what is set aside counts as waiting'
+    assert world.scheduler.report_queue.work_queue.depth == 2, 'what is set aside counts as waiting'
     frozen.let_go()
 
     def taken():
@@ -270,7 +270,7 @@ def test_a_report_of_a_locked_host_is_taken_once_it_is_free(store, frozen):
 
     until(taken, 'they are taken', 10)
     assert [stuck.result(0).outcome, later.result(0).outcome] == ['applied', 'applied']
-    assert world.scheduler.intake.work_queue.depth == 0
+    assert world.scheduler.report_queue.work_queue.depth == 0
 
 
 @pytest.mark.finding('A1', 'a report of a locked host waits and is taken, the others at once')
@@ -278,9 +278,9 @@ def test_a_report_of_a_host_that_stays_locked_is_given_up(store, frozen):
     world = worlds.World(store, hosts=1)
     frozen.lock('cmp-1')
     replies = reported(world, 'cmp-1')
-    world.scheduler.intake.step()
+    world.scheduler.report_queue.step()
     world.clock.advance(11.0)
-    world.scheduler.intake.step()
+    world.scheduler.report_queue.step()
     assert isinstance(replies.exception(0), exceptions.Busy)
 
 

@@ -10,7 +10,7 @@ from gantt import plugin_loader
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import CancelClaims, GroupRef, Policy
 from gantt.core.messages.resource_classes import Inventory
-from gantt.scheduler.ports import Stores
+from gantt.stores import AllStores
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -24,16 +24,16 @@ from tests.builders import (
 from tests.conftest import READERS, STORES
 from tests.world import Host, World, a_request, hosts_of
 
-Make = Callable[[str], Stores]
+Make = Callable[[str], AllStores]
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, make_store: Make) -> Stores:
+def store(request: pytest.FixtureRequest, make_store: Make) -> AllStores:
     """An empty store of each kind."""
     return make_store(request.param)
 
 
-def a_world(store: Stores, hosts: int) -> World:
+def a_world(store: AllStores, hosts: int) -> World:
     """Two schedulers on the store."""
     world = World(store, hosts=hosts)
     world.another_scheduler()
@@ -157,7 +157,7 @@ def test_a_group_that_was_removed_does_not_come_back_by_what_is_remembered_of_it
     for scheduler in world.schedulers:
         answer = world.select(a_request(group=GroupRef(uuid=group)), scheduler)
         assert answer.outcome == 'refused'
-        assert 'not known here' in answer.reason
+        assert 'was not found' in answer.reason
     assert store.groups.load_group(group) is None
 
 
@@ -231,7 +231,7 @@ def test_where_rules_count_other_things_than_room_other_hosts_are_tried():
     world = World()
     filters = [*plugin_loader.DEFAULT_FILTERS, 'NumInstancesFilter']
     pipeline = plugin_loader.load_pipeline(filters, options={'max_instances_per_host': 4})
-    world.scheduler.placing.use(pipeline)
+    world.scheduler.placing.use_pipeline(pipeline)
     hosts = [roomy(world, f'cmp-{number}', 64, 131_072 - number) for number in range(4)]
     world.turn()
     for host in hosts[:3]:
@@ -263,12 +263,12 @@ def a_ref(policy: str) -> GroupRef:
     return GroupRef(uuid=new_uuid(), policy=Policy(policy))
 
 
-def answer_group(store: Stores) -> str:
+def answer_group(store: AllStores) -> str:
     (uuid,) = store.feed.load_everything().rules
     return uuid
 
 
-def purged(store: Stores) -> int:
+def purged(store: AllStores) -> int:
     return store.retention.purge(
         decisions=1000, tombstone_seconds=-1.0, request_seconds=-1.0, limit=100
     )

@@ -8,11 +8,13 @@ import pytest
 
 from devel.memory_store.stores import memory_stores
 from gantt import exceptions
+from gantt.cmd import policies
+from gantt.cmd.http_app import make_app
 from gantt.core.records.decision import Outcome
 from gantt.db.records import purge
-from gantt.http import gates, policy
-from gantt.http.app import make_app, without_zones
-from gantt.http.context import Caller, NoPlans
+from gantt.groups.http import NoPlans
+from gantt.http import gates
+from gantt.http.context import Caller, LocalAnswers
 from gantt.http.context import HandlerContext as HttpWorld
 from gantt.http.handlers import requests
 from gantt.http.settings import HttpSettings
@@ -28,7 +30,7 @@ from tests.world import World
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
 def test_requests_that_wait_are_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(queue, 'BYTES_MAX', 100_000)
+    monkeypatch.setattr(queue, 'QUEUED_BYTES_MAX', 100_000)
     world = World(hosts=1)
     large = {'any': ['x' * 1000] * 15}
     handles = [world.ask(a_request(hints=large).build()) for _ in range(20)]
@@ -62,7 +64,7 @@ def test_requests_that_are_committed_together_are_bounded_in_bytes(monkeypatch):
 @pytest.mark.finding('H3', 'decisions that are kept are bounded in bytes')
 @pytest.mark.parametrize('kind', READERS)
 def test_decisions_that_are_kept_are_bounded_in_bytes(kind, make_store, monkeypatch):
-    monkeypatch.setattr(purge, 'SIZED_BYTES', 1)
+    monkeypatch.setattr(purge, 'PIECE_BYTES_MAX', 1)
     store = make_store(kind)
     keep = {'decisions': 1000, 'tombstone_seconds': 1e6, 'request_seconds': 1e6}
 
@@ -94,7 +96,7 @@ def test_decisions_that_are_kept_are_bounded_in_bytes(kind, make_store, monkeypa
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
 def test_decisions_that_wait_are_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(recorder, 'BYTES_MAX', 100_000)
+    monkeypatch.setattr(recorder, 'WAITING_BYTES_MAX', 100_000)
     monkeypatch.setattr(recorder, 'BATCH_BYTES_MAX', 40_000)
     world = World(hosts=1)
     large = a_request(hints={'any': ['x' * 1000] * 15}, resources={'VCPU': 99}).build()
@@ -144,13 +146,14 @@ def test_a_request_of_a_member_reads_claims_once(monkeypatch):
         metrics=site.metrics,
         settings=HttpSettings(),
         checks={},
-        policy=policy.defaults(),
-        gates=gates.gates(HttpSettings()),
-        zones=without_zones(site.insights, site.world.store, site.metrics),
+        policy=policies.defaults(),
+        gates=gates.quota_gates(HttpSettings()),
+        answers=LocalAnswers(site.insights),
+        routes=(),
     )
     # In the trial of who may not claim it is not looked at whose the consumers are.
     monkeypatch.setattr(world.policy, 'allows', lambda rule, caller: True)
-    requests.request_access.checked(world, Caller(project='red', roles=('member',)), body)
+    requests.request_access.check_request(world, Caller(project='red', roles=('member',)), body)
     assert looks == [1000]
 
 
@@ -293,8 +296,8 @@ def test_plans_that_wait_leave_threads_for_requests():
 @pytest.mark.finding('M4', 'what is placed in the API process has a bound and a deadline')
 def test_trials_are_bounded(monkeypatch):
     site = Site()
-    trial_gates = gates.gates(HttpSettings(trials_max=1))
-    monkeypatch.setattr(gates, 'gates', lambda settings: trial_gates)
+    trial_gates = gates.quota_gates(HttpSettings(trials_max=1))
+    monkeypatch.setattr(gates, 'quota_gates', lambda settings: trial_gates)
     caller = client_of(site, site.client, HttpSettings())
     body = {
         'request_id': uuid_of(1),
@@ -305,7 +308,7 @@ def test_trials_are_bounded(monkeypatch):
     site.place(1)
     replay = f'/v1/decisions/{fixed(1)}/replay'
     assert caller.post('/v1/requests', json=body).status_code == 200
-    with trial_gates.trials.passing(Caller()):
+    with trial_gates.trials.admit(Caller()):
         for path, posted in (
             (replay, {}),
             ('/v1/requests', body),
@@ -315,11 +318,11 @@ def test_trials_are_bounded(monkeypatch):
             response = caller.post(path, json=posted)
             assert response.status_code == 503, path
             assert response.headers['Retry-After']
-    monkeypatch.setattr(what_if, 'LOOKS_MAX', 60)
+    monkeypatch.setattr(what_if, 'HOST_CHECKS_MAX', 60)
     response = caller.post('/v1/requests', json=body)
     assert response.status_code == 400
     assert 'expected at most 10' in response.json()['errors'][0]['detail']
-    monkeypatch.setattr(what_if, 'LOOKS_MAX', 10**6)
+    monkeypatch.setattr(what_if, 'HOST_CHECKS_MAX', 10**6)
     monkeypatch.setattr(planner, 'DRY_RUN_SECONDS_MAX', 0.0)
     assert caller.post('/v1/requests', json=body).status_code == 504
 

@@ -14,12 +14,12 @@ import time
 import pytest
 from msgspec import UNSET
 
+from devel.doubles import ManualClock
 from gantt.compute.agent.agent import AgentSettings, Trust
 from gantt.compute.agent.journal import PENDING, Journal, JournalEntry, SqliteJournal
 from gantt.compute.drivers.machine import parse_cpus
 from gantt.compute.drivers.qemu import Qemu
 from gantt.core.messages.build import Build
-from gantt.scheduler.clock import ManualClock
 from tests.compute.box import Box
 from tests.compute.hosts_in_memory import HostsInMemory, House, new_uuid
 
@@ -52,7 +52,7 @@ def test_what_a_local_user_starts_is_no_guest(box, stranger):
     box.process(forged, command, **STRANGERS[stranger])
     machine = box.machine(device_spec=['{"vendor_id": "10de"}'])
     for _ in range(2):
-        seen = machine.look()
+        seen = machine.read()
         assert seen.guests == [guest]
         assert [cell.used_pinned_cpus for cell in seen.numa] == [[2], []]
         assert seen.devices[0].free == 1
@@ -82,11 +82,11 @@ def test_others_may_be_named_and_who_looks_like_one_is_logged(box, caplog):
     command = (box.root / f'proc/{pid}/cmdline').read_text()
     box.process(pid, command, '/opt/hv/bin/hypervisor (deleted)', 4711)
     options = {'hypervisor_executables': ['/opt/hv/*'], 'hypervisor_users': ['4711', 'nobody-here']}
-    assert box.machine(**options).look().guests == [guest]
+    assert box.machine(**options).read().guests == [guest]
     (box.root / f'proc/{pid}/exe').unlink()
     (box.root / f'proc/{pid}/exe').symlink_to(QEMU)
     machine = box.machine()
-    assert [machine.look().guests for _ in range(2)] == [[], []]
+    assert [machine.read().guests for _ in range(2)] == [[], []]
     assert caplog.text.count('looks like a guest') == 1
 
 
@@ -114,7 +114,7 @@ def test_a_guest_that_cannot_be_read_ends_no_report(box, words, caplog):
     box.write('proc/4000/task/4000/comm', 'qemu-system-x86\n')
     box.write('proc/4000/task/4000/status', 'Cpus_allowed_list:\t0-1\n')
     with caplog.at_level(logging.ERROR):
-        seen = box.machine().look()
+        seen = box.machine().read()
     assert (seen.guests, seen.numa, seen.devices) == (None, UNSET, UNSET)  # the list is not whole
     assert seen.metrics
     assert 'process 4000' in caplog.text and len(caplog.text) < 2000
@@ -373,6 +373,7 @@ TRUSTED = AgentSettings(trusted_seconds=30 * 86_400.0, pending_seconds=0.1)
 def test_a_check_is_off_once_it_has_not_disagreed_and_on_at_the_next_sign(
     memory_hosts, tmp_path, caplog
 ):
+    caplog.set_level('INFO')
     house = House(memory_hosts, tmp_path, terms=TRUSTED)
     house.member.turn()
     assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'

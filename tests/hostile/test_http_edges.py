@@ -7,9 +7,9 @@ import httpx2 as httpx
 import pytest
 
 from gantt import exceptions
-from gantt.cmd.api import Probe
+from gantt.cmd.api import SchedulerProbe
+from gantt.cmd.http_app import make_app
 from gantt.http import auth
-from gantt.http.app import make_app
 from gantt.http.microversion import HISTORY
 from gantt.http.settings import HttpSettings
 from tests.http import identity
@@ -244,7 +244,7 @@ class _SlowSchedulers:
 @pytest.mark.finding('L1', 'who asks for health does not wait for another who does')
 def test_a_probe_under_way_holds_nobody_else():
     schedulers = _SlowSchedulers()
-    probe = Probe(schedulers)
+    probe = SchedulerProbe(schedulers)
     assert probe.broker() == 'the broker takes messages'
     probe._probed_at -= 60
     probes = []

@@ -8,18 +8,18 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.request import ExtendClaims, Lifecycle, SelectDestinations, check
-from gantt.scheduler.ports import Stores
+from gantt.stores import AllStores
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, state_of, uuid_of
 from tests.conftest import STORES
 from tests.contract.damage import damage_for
 from tests.world import World, a_request
 
-Make = Callable[[str], Stores]
+Make = Callable[[str], AllStores]
 TITLE = 'claims of plans and holds have a bounded lease, and an end'
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, make_store: Make) -> Stores:
+def store(request: pytest.FixtureRequest, make_store: Make) -> AllStores:
     """An empty store of each kind."""
     return make_store(request.param)
 

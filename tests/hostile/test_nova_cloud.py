@@ -17,17 +17,18 @@ from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.cli.main import main
 from gantt.cmd import manage_config, manage_shadow
+from gantt.cmd.http_app import make_app
 from gantt.cmd.manage_config import diagnose
 from gantt.conf import listeners
-from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated, NovaCast, NovaGuest
 from gantt.core.records.decision import Answer, Answered, Outcome
 from gantt.core.records.shadow import ShadowVerdict
 from gantt.db.schema import models
-from gantt.http.app import make_app
+from gantt.groups.insights import HOOKS
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
-from gantt.rpc.nova import spec as nova_spec
+from gantt.nova.model.events import GuestDeleted, GuestsListed, GuestsUpdated, NovaCast, NovaGuest
+from gantt.nova.wire import spec as nova_spec
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry import answer_log
 from gantt.telemetry.listener import listen
@@ -64,7 +65,7 @@ class Nova:
         self._asked += 120
         fields = {'requested_at': self._asked} | said
         return self.store.nova.apply_guest_events(
-            [NovaCast(id=new_uuid(), word=word, **fields) for word in words]
+            [NovaCast(id=new_uuid(), event=word, **fields) for word in words]
         )
 
     def update(self, host, *guests, **said):
@@ -90,7 +91,7 @@ class Nova:
         nova_guests = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
         word = GuestsListed(host=host.name, consumers=list(guests), described=nova_guests)
         self._asked += 120
-        cast = NovaCast(requested_at=self._asked, begun=begun, word=word)
+        cast = NovaCast(requested_at=self._asked, database_time=begun, event=word)
         return self.store.nova.apply_guest_events([cast])
 
 
@@ -130,9 +131,9 @@ def test_a_list_from_before_the_move_adopts_nobody_where_the_guest_was(store):
             NovaCast(
                 id=new_uuid(),
                 requested_at=TIME,
-                word=GuestsUpdated(host=new.name, guests=[NovaGuest(consumer=guest)]),
+                event=GuestsUpdated(host=new.name, guests=[NovaGuest(consumer=guest)]),
             ),
-            NovaCast(id=new_uuid(), requested_at=requested_at, skew=1.0, word=word),
+            NovaCast(id=new_uuid(), requested_at=requested_at, skew=1.0, event=word),
         ]
         assert store.nova.apply_guest_events(casts).adopted == []
     assert nova.source_list(old, begun, guest).adopted == []
@@ -172,10 +173,10 @@ def test_a_server_that_is_deleted_while_the_source_reads_stays_deleted(caplog):
         word = GuestDeleted(host='cmp-1', consumer=guests[0])
         region.world.turn(5.0)
         released = region.world.store.nova.apply_guest_events(
-            [NovaCast(id='one', word=word)]
+            [NovaCast(id='one', event=word)]
         ).released
         assert len(released) == 1
-        for member in region.source.members.values():
+        for member in region.source.host_agents.values():
             member.turn()
         assert region.live(guests[0]) == []
         assert region.row('cmp-1').used == {'VCPU': 4}
@@ -215,7 +216,7 @@ def free_ports(count):
 def test_all_programs_of_one_file_listen_beside_each_other(a_conf):
     ports = dict(zip(listeners.PROGRAMS, free_ports(len(listeners.PROGRAMS)), strict=True))
     conf = a_conf(''.join(f'[{group}]\nmetrics_port = {n}\n' for group, n in ports.items()))
-    assert listeners.clashes(conf) == []
+    assert listeners.port_clashes(conf) == []
     running = [listen(MetricRegistry(), conf, group) for group in listeners.PROGRAMS]
     assert [server.port for server in running] == list(ports.values())
     for server in running:
@@ -227,7 +228,7 @@ def test_by_the_guide_only_the_scheduler_listens(a_conf):
     conf = a_conf(GUIDE.read_text())
     listening = [group for group in listeners.PROGRAMS if listeners.metrics(conf, group).first]
     assert listening == ['DEFAULT']
-    assert listeners.clashes(conf) == []
+    assert listeners.port_clashes(conf) == []
 
 
 @pytest.mark.parametrize(
@@ -303,10 +304,10 @@ def test_of_many_equal_hosts_each_is_a_tie_and_a_worse_one_is_none():
 @pytest.mark.finding('C4', 'shadow mode counts hosts that are as good apart from those that differ')
 def test_the_headline_has_three_numbers(capsys):
     counts = {ShadowVerdict.SAME: 4, ShadowVerdict.TIE: 16}
-    assert manage_shadow.share(counts) == 1.0
-    (line, *_) = manage_shadow._summary(counts)
+    assert manage_shadow.agreement_share(counts) == 1.0
+    (line, *_) = manage_shadow._summary_lines(counts)
     assert '4 on the same host, 16 on another that is as good, 0 differ; 100.0% agree' in line
-    assert manage_shadow.share(counts | {ShadowVerdict.OTHER: 5}) == 0.8
+    assert manage_shadow.agreement_share(counts | {ShadowVerdict.OTHER: 5}) == 0.8
 
 
 # -- C3: from a server to the reason ----------------------------------------------------------
@@ -318,7 +319,7 @@ class Site:
         self.recorder = StoreRecorder(store.records, MetricRegistry(), 1000)
         self.world.recorder = self.recorder
         self.scheduler = self.world.another_scheduler()
-        self.insights = Insights(store, plugin_loader.load_pipeline(), max_age=0.0)
+        self.insights = Insights(store, plugin_loader.load_pipeline(), HOOKS, max_age=0.0)
 
     def decide(self, count=1, origin=None, **spec):
         request = msgspec.structs.replace(a_request(count, **spec), origin=origin)

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
 
+from devel.doubles import MemoryRecorder
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.conf import quotas
@@ -18,12 +19,11 @@ from gantt.core.claims import quota
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, error_of
 from gantt.core.records.decision_codec import unpack
-from gantt.db.stores import stores_for_url
-from gantt.rpc.nova.topic import NoValidHost
+from gantt.nova.wire.topic import NoValidHost
 from gantt.scheduler.quotas import REFRESH_SECONDS, QuotaChecks
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.stores import stores_for_url
 from tests.builders import a_host, a_request, new_uuid
 from tests.services import UNHURRIED
 from tests.world import World, sqlite_store
@@ -62,7 +62,7 @@ def live(world: World, project: str = 'red') -> int:
 def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_url) -> None:
     """48 requests of 16 callers at once: at most one batch of each other scheduler too many."""
     url = store_url('postgresql')
-    stores = [stores_for_url(url, waits=UNHURRIED) for _ in range(3)]
+    stores = [stores_for_url(url, timeouts=UNHURRIED) for _ in range(3)]
     for number in range(1, 5):
         a_host(f'cmp-{number}').with_room(vcpu=100, ram=1 << 20).on(stores[0])
     stores[0].quotas.set_quotas('red', {'live_claims': LIMIT})
@@ -120,7 +120,7 @@ def test_one_scheduler_holds_a_quota_exactly(world: World) -> None:
 def test_no_project_waits_for_a_row_of_its_quota(store_url) -> None:
     """While one transaction reads and writes for a project another of it commits."""
     url = store_url('postgresql')
-    stores = [stores_for_url(url, waits=UNHURRIED) for _ in range(2)]
+    stores = [stores_for_url(url, timeouts=UNHURRIED) for _ in range(2)]
     try:
         hosts = [a_host(f'cmp-{n}').on(stores[0]) for n in (1, 2)]
         assert hosts[0].id != hosts[1].id
@@ -288,7 +288,7 @@ def test_a_refusal_is_one_attempt_however_long_it_waited_for_another_copy() -> N
     for _ in range(3):
         world.clock.advance(0.2)
         other.placing.step()
-        seen += [call.attempt.tries for call in other.placing.admission._inside.values()]
+        seen += [call.attempt.tries for call in other.placing.admission._calls.values()]
     assert seen == [1] * 3
     refused = world.select(of_red(3), other)
     record = next(r for r in world.recorder.records if r.id == refused.decision_id)
@@ -313,12 +313,13 @@ def test_one_caller_waits_for_limits_that_are_read_and_others_have_those_of_befo
             is_over.wait(30)
 
     sa.event.listen(store.database.engine, 'before_cursor_execute', wait)
-    first = threading.Thread(target=quotas_of.current)
+    first = threading.Thread(target=quotas_of.fresh_limits)
     first.start()
     assert silent.wait(30)
     limits_read: list[quota.Limits] = []
     others = [
-        threading.Thread(target=lambda: limits_read.append(quotas_of.current())) for _ in range(5)
+        threading.Thread(target=lambda: limits_read.append(quotas_of.fresh_limits()))
+        for _ in range(5)
     ]
     for thread in others:
         thread.start()
@@ -342,14 +343,14 @@ def test_limits_that_could_not_be_read_are_not_read_again_at_once(world: World) 
 
     quotas = world.store.quotas
     read, quotas.limits = quotas.limits, away
-    assert [quotas_of.current().of('red', True) for _ in range(3)] == [{'live_claims': 2}] * 3
+    assert [quotas_of.fresh_limits().of('red', True) for _ in range(3)] == [{'live_claims': 2}] * 3
     assert len(tried) == 1
     with pytest.raises(exceptions.Unavailable):
-        quotas_of.round()  # what is to be claimed is held against limits that were read
+        quotas_of.new_round()  # what is to be claimed is held against limits that were read
     quotas.limits = read
     world.store.quotas.set_quotas('red', {'live_claims': 1})
-    assert quotas_of.round() is not None
-    assert quotas_of.known().of('red', True) == {'live_claims': 1}
+    assert quotas_of.new_round() is not None
+    assert quotas_of.last_limits().of('red', True) == {'live_claims': 1}
 
 
 # -- rates ------------------------------------------------------------------------------------
@@ -374,16 +375,15 @@ def test_rates_of_a_bounded_number_of_projects_are_remembered(world: World, monk
         world.store.quotas,
         world.store.claims,
         world.store.groups,
-        world.store.plans,
         world.scheduler.settings,
         world.clock,
         lambda *_, **__: None,
     )
     checks.read()
-    limits = checks.known()
+    limits = checks.last_limits()
     for number in itertools.islice(itertools.count(), 10):
-        assert checks.take(f'p-{number}', True, limits) is None
-    assert checks.take('p-9', True, limits) is not None
+        assert checks.count_request(f'p-{number}', True, limits) is None
+    assert checks.count_request('p-9', True, limits) is not None
     assert len(checks._buckets) == 3
 
 
@@ -393,11 +393,11 @@ def test_the_options_bind_who_may_claim_without_any_file() -> None:
     options.register_opts(conf, ('quotas',))
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     limits = quotas.limits(conf)
-    assert set(limits) == {*quota.COUNTS, 'class:VCPU', 'class:MEMORY_MB', 'class:DISK_GB'}
+    assert set(limits) == {*quota.COUNT_LIMITS, 'class:VCPU', 'class:MEMORY_MB', 'class:DISK_GB'}
     assert all(limit > 0 for limit in limits.values()), 'no project takes all, nor is shut out'
     conf.set_override('amounts', {'VCPU': '20', 'CUSTOM_A': '-1'}, 'quotas')
     assert quotas.limits(conf) == {
-        **{name: limits[name] for name in quota.COUNTS},
+        **{name: limits[name] for name in quota.COUNT_LIMITS},
         'class:VCPU': 20,
         'class:CUSTOM_A': -1,
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules cost the placing thread little, however many a request has."""
+"""Rules cost the scheduling thread little, however many a request has."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def rules(count, tests):
 
 @pytest.mark.finding('M11', TITLE)
 def test_rules_of_a_user_are_bounded_together():
-    table, most = a_site(), layers.TESTS_MAX
+    table, most = a_site(), layers.RULE_TESTS_MAX
     with pytest.raises(exceptions.InvalidRule, match=f'at most {most} tests.*got') as refused:
         decide(table, asked(*rules(16, 32)), a_pipeline())
     assert refused.value.kwargs['field'] == 'request.spec.hints.rules'
@@ -34,7 +34,7 @@ def test_rules_of_a_flavor_are_bounded_together():
     table = a_site()
     many = {f'x{number}': rule for number, rule in enumerate(rules(32, 32))}
     with pytest.raises(
-        exceptions.InvalidRule, match=f'at most {layers.TESTS_MAX} tests'
+        exceptions.InvalidRule, match=f'at most {layers.RULE_TESTS_MAX} tests'
     ) as refused:
         decide(table, asked(flavor=many), a_pipeline())
     assert refused.value.kwargs['field'] == 'request.spec.flavor.extra_specs'

@@ -9,25 +9,27 @@ from functools import partial
 import msgspec
 import pytest
 
+from devel.doubles import MemoryRecorder
 from devel.memory_store.stores import memory_stores
 from gantt import exceptions, plugin_loader
 from gantt.client.signing import Signer
 from gantt.compute.agent import key_file
-from gantt.compute.farm.farm import Farm, FarmPlan
-from gantt.compute.farm.host_agent import HostAgentSettings as MemberSettings
-from gantt.compute.over_rpc import OverRpc
+from gantt.compute.agent.host_agent import HostAgentSettings as MemberSettings
+from gantt.compute.farm import Farm, FarmPlan
+from gantt.compute.over_rpc import RpcSchedulerPort
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, RegisterHost
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import Introduced, Mode, Proof, Rules
+from gantt.core.resources.host_keys import Proof, SigningMode, SigningModes, VerifiedRegistration
 from gantt.ed25519 import PrivateKey
+from gantt.nova.service.facade import NovaFacade
+from gantt.nova.wire.service import source_methods
 from gantt.rpc.amqp.envelope import Incoming
-from gantt.rpc.api import casts
+from gantt.rpc.api import stats
 from gantt.rpc.api.endpoints import ClaimsMethods, StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import RpcCall
-from gantt.rpc.server.server import Pending
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.rpc.server import Pending
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, register_host, state_of
@@ -55,23 +57,29 @@ class Site:
             self.world.another_scheduler()
         self.store = self.world.store
         self.schedulers = self.world.schedulers
-        self.doors = [(ClaimsMethods(s), StatsMethods(s, Ratios())) for s in self.schedulers]
+        self.doors = [
+            (
+                ClaimsMethods(s),
+                StatsMethods(s, Ratios(), source_methods(NovaFacade(self.store, s))),
+            )
+            for s in self.schedulers
+        ]
 
     def call(self, method, body, by=0):
         """What is answered, or raised."""
         scheduler, doors = self.schedulers[by], self.doors[by]
         (handler,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
-        argument = next(iter(handler.takes))
+        argument = next(iter(handler.parameters))
         args = {'name': body['name'], 'stats': body} if argument == 'name' else {argument: body}
         message = {'_msg_id': 'm', '_reply_q': 'q', 'args': json.loads(json.dumps(args))}
         call = RpcCall(Incoming(None, message, 100))
-        call.method, call.takes = method, handler.takes
+        call.method, call.parameters = method, handler.parameters
         result = handler.run(call)
         while isinstance(result, Pending) and result.run is not None:
             result = result.run(call)
         if isinstance(result, Pending):
             scheduler.registrations.step()
-            scheduler.intake.step()
+            scheduler.report_queue.step()
             result = result.convert(result.future.result(0))
         return result
 
@@ -85,14 +93,14 @@ class Site:
     def cast(self, body, by=0):
         """A report that nobody waits for, by the short way where that is open."""
         args = {'name': body['name'], 'stats': body}
-        message = json.dumps({'method': casts.METHOD, 'args': args, 'version': '1.0'})
+        message = json.dumps({'method': stats.STATS_METHOD, 'args': args, 'version': '1.0'})
         envelope = json.dumps({'oslo.version': '2.0', 'oslo.message': message})
         scheduler = self.schedulers[by]
         run = self.doors[by][1].undecoded(envelope.encode())
         if run is None:
             return False
         run()
-        scheduler.intake.step()
+        scheduler.report_queue.step()
         return True
 
     def turn(self):
@@ -136,7 +144,7 @@ class Agent:
     def report(self, **fields):
         self.sequence += 1
         built = a_report(self.name).at(self.epoch, self.sequence).having(**fields).build()
-        return self.signed(casts.METHOD, built)
+        return self.signed(stats.STATS_METHOD, built)
 
     def words(self, method, *ids):
         self.sequence += 1
@@ -151,7 +159,7 @@ class Agent:
 
     def is_heard(self):
         """By each way that its words take."""
-        outcome = self.site.call(casts.METHOD, self.report(), self.by)['outcome']
+        outcome = self.site.call(stats.STATS_METHOD, self.report(), self.by)['outcome']
         is_cast = self.site.cast(self.report(), self.by)
         gone = self.site.call('confirm_claims', self.words('confirm_claims', new_uuid()), self.by)
         return (outcome, is_cast, gone[0]['outcome']) == ('applied', True, 'gone')
@@ -189,7 +197,7 @@ def forgeries(site, host, claim, count):
             partial(dict, host.site.last, sequence=beyond, zone='az-9'),
             partial(changed, nobody.report, signature='x' * (number % 99)),
         )
-        yield casts.METHOD, reports[number % 7]()
+        yield stats.STATS_METHOD, reports[number % 7]()
         for method in WORDS:
             other = WORDS[WORDS.index(method) - 1]
             words = (
@@ -222,7 +230,7 @@ def a_quiet_site(store=None):
     assert host.is_heard()
     Agent(site, 'cmp-2', host.signer).register()
     host.site.last = host.report()
-    assert site.call(casts.METHOD, host.site.last)['outcome'] == 'applied'
+    assert site.call(stats.STATS_METHOD, host.site.last)['outcome'] == 'applied'
     host_id = next(row.id for row in site.rows()[0] if row.name == 'cmp-1')
     (claim,) = claimed(site.store, a_draft().taking(host_id))
     return site, host, claim
@@ -241,7 +249,7 @@ def test_forged_words_of_each_kind_change_no_row(kind, count, make_store, caplog
             sent += 1
             with pytest.raises(exceptions.NotProven):
                 site.call(method, body)
-            if method == casts.METHOD and sent % 11 == 0:
+            if method == stats.STATS_METHOD and sent % 11 == 0:
                 assert not site.cast(body)
     assert site.rows() == before
     assert sent == 5 * count
@@ -263,7 +271,7 @@ def test_what_a_host_has_said_once_moves_nothing_when_it_comes_again():
     own = [('register_host', host.registration(journal=new_uuid(), journal_count=1))]
     host.epoch, host.sequence = site.call(*own[0])['epoch'], 0
     own += [
-        (casts.METHOD, host.report()),
+        (stats.STATS_METHOD, host.report()),
         ('confirm_claims', host.words('confirm_claims', claim.id)),
     ]
     for method, body in own[1:]:
@@ -271,7 +279,7 @@ def test_what_a_host_has_said_once_moves_nothing_when_it_comes_again():
     site.turn()
     later = host.registration(journal=new_uuid(), journal_count=1)
     host.epoch, host.sequence = site.call('register_host', later)['epoch'], 0
-    site.call(casts.METHOD, host.report())
+    site.call(stats.STATS_METHOD, host.report())
     before = site.rows()
     for method, body in own:
         if method == 'register_host':
@@ -291,13 +299,15 @@ def assert_nothing(site, method, body):
 
 
 # -- the key of a host -----------------------------------------------------------------
-def introduced(key, number, mode=Mode.KNOWN, older=(), **said):
+def introduced(key, number, mode=SigningMode.KNOWN, older=(), **said):
     proven = None if key is None else Proof(number=number, key=key, older=tuple(older))
-    return Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=mode, proven=proven, **said)
+    return VerifiedRegistration(
+        name='cmp-1', boot_nonce=new_uuid(), mode=mode, proven=proven, **said
+    )
 
 
 def keys(count):
-    return [host_keys.text(PrivateKey().public) for _ in range(count)]
+    return [host_keys.key_text(PrivateKey().public) for _ in range(count)]
 
 
 def refused(store, said):
@@ -310,7 +320,7 @@ def refused(store, said):
 def test_a_key_is_kept_rotated_revoked_and_forgotten(store):
     first, second, other, last = keys(4)
     with pytest.raises(exceptions.NotProven, match='is to have one'):
-        register_host(store, introduced(None, 0, Mode.REQUIRED))
+        register_host(store, introduced(None, 0, SigningMode.REQUIRED))
     assert store.feed.load_everything().hosts == []  # not even made
     register_host(store, introduced(None, 0))
     assert store.hosts.load_host_key('cmp-1') is None
@@ -361,23 +371,23 @@ def test_a_key_stays_with_a_host_that_reports_and_is_renamed(store):
 def test_a_database_put_back_to_before_a_rotation_follows_to_the_present_key(store, tmp_path):
     path = tmp_path / 'cmp-1.key'
     site = Site(store)
-    first = key_file.load_or_make(path)
+    first = key_file.load_or_create(path)
     old = Agent(site, signer=first).register()
     assert old.is_heard()
     # From here on the database has not seen what happened.
     for _ in range(3):
         key_file.rotate(path)
-    present = Agent(site, signer=key_file.load_or_make(path))
+    present = Agent(site, signer=key_file.load_or_create(path))
     present.epoch, present.sequence = old.epoch, old.sequence
     with pytest.raises(exceptions.NotProven, match='must register'):
-        site.call(casts.METHOD, present.report())
+        site.call(stats.STATS_METHOD, present.report())
     assert present.register().is_heard()
     with pytest.raises(exceptions.NotProven):
         site.call('register_host', old.registration())
     # Further back than a key file remembers an operator has to say so.
-    for _ in range(host_keys.OLDER_MOST + 1):
+    for _ in range(host_keys.OLDER_KEYS_MAX + 1):
         key_file.rotate(path)
-    late = Agent(site, signer=key_file.load_or_make(path))
+    late = Agent(site, signer=key_file.load_or_create(path))
     with pytest.raises(exceptions.NotProven, match='host key forget cmp-1'):
         late.register()
     store.hosts.forget_host_key('cmp-1')
@@ -393,10 +403,10 @@ def test_a_clock_that_was_set_back_costs_a_host_nothing():
     agent = Agent(site, signer=back)
     with pytest.raises(exceptions.NotProven) as refusal:
         agent.register()
-    assert back.follow(refusal.value.kwargs['current'])
+    assert back.use_numbers_after(refusal.value.kwargs['current'])
     assert agent.register().is_heard()
-    assert not back.follow(2**53)
-    assert not back.follow(None)
+    assert not back.use_numbers_after(2**53)
+    assert not back.use_numbers_after(None)
 
 
 # -- agents of before and after, schedulers side by side -----------------------------------
@@ -425,7 +435,10 @@ def test_hosts_with_and_without_keys_work_side_by_side():
 
 @H4
 def test_the_mode_of_a_host_decides():
-    rules = Rules(mode=Mode.REQUIRED, of_hosts=(('lab-*', Mode.OFF), ('esx-*', Mode.KNOWN)))
+    rules = SigningModes(
+        mode=SigningMode.REQUIRED,
+        of_hosts=(('lab-*', SigningMode.OFF), ('esx-*', SigningMode.KNOWN)),
+    )
     site = Site(signatures=rules)
     for name in ('cmp-1', 'cmp-2'):
         with pytest.raises(exceptions.NotProven):
@@ -451,8 +464,8 @@ def test_a_key_that_another_scheduler_took_counts_here_at_once(store):
     body = Agent(site, signer=Signer(key)).registration()
     there = Agent(site, signer=Signer(key), by=0)
     there.epoch = site.call('register_host', body, by=1)['epoch']
-    assert site.schedulers[0].cache.keys['cmp-1'].public != host_keys.text(key.public)
-    assert site.call(casts.METHOD, there.report(), by=0)['outcome'] == 'applied'
+    assert site.schedulers[0].cache.keys['cmp-1'].public != host_keys.key_text(key.public)
+    assert site.call(stats.STATS_METHOD, there.report(), by=0)['outcome'] == 'applied'
     site.turn()
     assert there.is_heard()
 
@@ -461,22 +474,22 @@ def test_a_key_that_another_scheduler_took_counts_here_at_once(store):
 @H4
 def test_a_key_file_is_private_from_its_first_byte_and_the_same_after_a_restart(tmp_path):
     path = tmp_path / 'new' / 'cmp-1.key'
-    first = key_file.load_or_make(path)
+    first = key_file.load_or_create(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o077 == 0
-    assert key_file.load_or_make(path).fingerprint == first.fingerprint
+    assert key_file.load_or_create(path).fingerprint == first.fingerprint
     after = key_file.rotate(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert key_file.load_or_make(path).fingerprint == after != first.fingerprint
+    assert key_file.load_or_create(path).fingerprint == after != first.fingerprint
     assert [file.name for file in path.parent.iterdir()] == ['cmp-1.key']
     path.chmod(0o640)
     with pytest.raises(exceptions.Misconfigured, match='chmod 600'):
-        key_file.load_or_make(path)
+        key_file.load_or_create(path)
     path.chmod(0o600)
     for broken in (b'', b'{}', b'{"private": "x"}', b'\xff' * 99):
         path.write_bytes(broken)
         with pytest.raises(exceptions.Misconfigured, match='key_file'):
-            key_file.load_or_make(path)
+            key_file.load_or_create(path)
     with pytest.raises(exceptions.Misconfigured):
         key_file.rotate(tmp_path / 'none.key')
 
@@ -515,9 +528,9 @@ def test_a_host_registered_from_another_journal_while_it_reports_is_noticed(capl
     name = 'gantt_host_registration_conflicts_total'
     agent, journal = Agent(site), str(uuid.uuid4())
     agent.register(journal=journal, journal_count=1)
-    site.call(casts.METHOD, agent.report())
+    site.call(stats.STATS_METHOD, agent.report())
     agent.register(journal=journal, journal_count=2)
-    site.call(casts.METHOD, agent.report())
+    site.call(stats.STATS_METHOD, agent.report())
     site.turn()
     assert site.counted(name) == 0
     agent.register(journal=str(uuid.uuid4()), journal_count=1)
@@ -532,23 +545,25 @@ def test_a_host_registered_from_another_journal_while_it_reports_is_noticed(capl
 @H4
 def test_agents_that_sign_work_with_a_scheduler_that_requires_it_and_others_do_not():
     recorder = MemoryRecorder()
-    settings = SchedulerSettings(worker='worker-1', signatures=Rules(mode=Mode.REQUIRED))
+    settings = SchedulerSettings(
+        worker='worker-1', signatures=SigningModes(mode=SigningMode.REQUIRED)
+    )
     scheduler = Scheduler(memory_stores(), plugin_loader.load_pipeline(), recorder, settings)
     scheduler.start()
     bus = Bus(facade=scheduler)
     plan = FarmPlan(count=3, seed=7, threads=2)
     quick = MemberSettings(report_seconds=1, change_seconds=0.05)
-    farm = Farm(plan, OverRpc(bus.carrier(), 10.0, a_signer()), quick)
+    farm = Farm(plan, RpcSchedulerPort(bus.carrier(), 10.0, a_signer()), quick)
     try:
         farm.start()
         until(lambda: farm.status()['reporting'] == 3)
         # Their next reports are cast, by the short way.
         until(lambda: min(row.sequence for row in rows_of(scheduler)) >= 3)
-        stranger = OverRpc(bus.carrier(), 10.0)
+        stranger = RpcSchedulerPort(bus.carrier(), 10.0)
         registration = RegisterHost(name='cmp-9', boot_nonce=new_uuid())
         with pytest.raises(exceptions.NotProven, match='is to have one'):
             stranger.register(registration)
-        thief = OverRpc(bus.carrier(), 10.0, a_signer())
+        thief = RpcSchedulerPort(bus.carrier(), 10.0, a_signer())
         row = rows_of(scheduler)[0]
         with pytest.raises(exceptions.NotProven, match='another key'):
             thief.register(RegisterHost(name=row.name, boot_nonce=new_uuid()))

@@ -9,11 +9,11 @@ from gantt.client.signing import Signer
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages import base
 from gantt.core.messages.report import ReportedMetric
-from gantt.core.nova.events import NovaGuest
-from gantt.core.nova.source import GuestList
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import Mode, Rules
+from gantt.core.resources.host_keys import SigningMode, SigningModes
 from gantt.ed25519 import PrivateKey
+from gantt.nova.model.events import NovaGuest
+from gantt.nova.model.source import GuestList
 from tests.builders import new_uuid
 from tests.conftest import READERS
 from tests.hostile.test_signed_messages import H4, Agent, Site, a_signer
@@ -109,7 +109,7 @@ def test_the_first_agent_beside_a_source_is_taken_and_nobody_else(store):
     assert site.call('update_host_facts', facts(agent, 5))['outcome'] == 'stale'
     assert site.call('update_host_facts', facts(agent, 6, 3.0))['outcome'] == 'applied'
     assert row_of(site).facts.metrics['load_1m'].value == 3.0
-    assert row_of(site).key.agent == host_keys.text(agent._key.public)
+    assert row_of(site).key.agent == host_keys.key_text(agent._key.public)
 
 
 @H4
@@ -135,7 +135,7 @@ def test_keys_are_rotated_forgotten_and_revoked_together(store):
     old, new = PrivateKey(), PrivateKey()
     site, _ = a_source(store, a_signer())
     site.call('update_host_facts', facts(Signer(old), 1))
-    rotated = Signer(new, ((old.public, old.sign(host_keys.link(new.public))),))
+    rotated = Signer(new, ((old.public, old.sign(host_keys.successor_bytes(new.public))),))
     assert site.call('update_host_facts', facts(rotated, 2))['outcome'] == 'applied'
     with pytest.raises(exceptions.NotProven, match='another key'):
         site.call('update_host_facts', facts(Signer(old), 3))
@@ -157,7 +157,7 @@ def test_keys_are_rotated_forgotten_and_revoked_together(store):
 @H4
 def test_where_all_have_to_sign_sources_and_agents_do(store):
     site, source = a_source(store, a_signer())
-    site.schedulers[0].settings.signatures = Rules(mode=Mode.REQUIRED)
+    site.schedulers[0].settings.signatures = SigningModes(mode=SigningMode.REQUIRED)
     site.call('sync_guests', source.guests())
     with pytest.raises(exceptions.NotProven):
         site.call('update_host_facts', facts(None, 1))

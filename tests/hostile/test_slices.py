@@ -6,6 +6,7 @@ import random
 import msgspec
 import pytest
 
+from devel.doubles import ManualClock
 from gantt import exceptions, plugin_loader
 from gantt.core.candidates import tree_search
 from gantt.core.messages.request import GroupRef, Policy, Purpose, RequestSpec
@@ -15,15 +16,14 @@ from gantt.core.pause import Pause
 from gantt.core.placement import place as placing
 from gantt.core.placement.place import place
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.request.loop import SLICE_SECONDS
+from gantt.scheduler.request.loop import MEMBER_SLICE_SECONDS
 from gantt.scheduler.request.queue import PendingRequest
 from tests import world
 from tests.builders import CLEAN, a_request, uuid_of
 from tests.conftest import STORES
 from tests.nested import below
 
-TITLE = 'the placing thread lets others through between the members of a request'
+TITLE = 'the scheduling thread lets others through between the members of a request'
 
 
 class Ticking(ManualClock):
@@ -57,11 +57,11 @@ def told(slow_world, handle):
 def test_members_that_may_be_claimed_apart_are_claimed_slice_by_slice(
     make_world, kind, monkeypatch
 ):
-    monkeypatch.setattr(placing, 'STEPS_MOST', 3)  # else all of them are one step
+    monkeypatch.setattr(placing, 'MEMBERS_BY_STEPS_MAX', 3)  # else all of them are one step
     slow_world = make_world(kind)
     many = slow_world.ask(a_request(consumers=consumers(30), budget_ms=600_000).build())
     single = slow_world.ask(a_request().build())
-    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.clock.tick = MEMBER_SLICE_SECONDS / 3
     slow_world.scheduler.placing.step()
     # The rest of the many was not waited for.
     assert told(slow_world, single).outcome is Outcome.PLACED
@@ -86,7 +86,7 @@ def test_who_waits_behind_members_that_are_claimed_together_is_served_between(
     together = a_request(consumers=consumers(12), group=group, budget_ms=600_000).build()
     many = slow_world.ask(together)
     ones = [slow_world.ask(a_request(budget_ms=600_000).build()) for _ in range(5)]
-    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.clock.tick = MEMBER_SLICE_SECONDS / 3
     order = []
     slow_world.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
     slow_world.turn(times=20)
@@ -107,7 +107,7 @@ def test_who_finds_no_room_between_members_keeps_no_other_from_being_served(make
     )
     none = [slow_world.ask(world.a_request(vcpu=99, budget_ms=600_000)) for _ in range(4)]
     good = slow_world.ask(a_request(budget_ms=600_000).build())
-    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.clock.tick = MEMBER_SLICE_SECONDS / 3
     order = []
     slow_world.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
     slow_world.turn(times=20)
@@ -134,13 +134,13 @@ def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, 
         return commit(batch)
 
     monkeypatch.setattr(slow_world.store.requests, 'commit', failing)
-    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.clock.tick = MEMBER_SLICE_SECONDS / 3
     placing = slow_world.scheduler.placing
     for _ in range(20):
         try:
             placing.step()
         except Exception as e:  # as its thread does
-            placing._abandon(e)
+            placing._recover_from_failure(e)
         slow_world.scheduler.housekeeping.step()
         slow_world.clock.advance(0.2)
     assert told(slow_world, many).outcome is Outcome.PLACED
@@ -244,7 +244,7 @@ def test_others_are_placed_in_the_middle_of_a_search(make_world):
     tree = hard_devices(slow_world, 2)
     hard = slow_world.ask(of_trees(tree, budget_ms=600_000))
     single = slow_world.ask(a_request().build())
-    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.clock.tick = MEMBER_SLICE_SECONDS / 3
     for _ in range(10):
         slow_world.scheduler.placing.step()
     assert list(slow_world.replies.answers) == [single, hard]
@@ -259,7 +259,7 @@ def test_who_searches_long_itself_waits_until_others_have_searched(make_world):
     tree = hard_devices(slow_world)
     hard = [slow_world.ask(of_trees(tree, budget_ms=600_000)) for _ in range(3)]
     single = slow_world.ask(a_request().build())
-    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.clock.tick = MEMBER_SLICE_SECONDS / 3
     for _ in range(10):
         slow_world.scheduler.placing.step()
     assert next(iter(slow_world.replies.answers)) == single
@@ -269,13 +269,13 @@ def test_who_searches_long_itself_waits_until_others_have_searched(make_world):
 def test_a_search_ends_with_the_budget_of_its_request(make_world):
     slow_world = make_world()
     hard = slow_world.ask(of_trees(hard_devices(slow_world), budget_ms=200))
-    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.clock.tick = MEMBER_SLICE_SECONDS / 3
     slow_world.scheduler.placing.step()
     assert told(slow_world, hard).outcome is Outcome.EXPIRED
 
 
 def test_a_search_goes_on_where_others_have_taken_of_its_tree_meanwhile(make_world, monkeypatch):
-    monkeypatch.setattr(tree_search, 'PAUSED_EACH', 1)
+    monkeypatch.setattr(tree_search, 'PAUSE_EVERY_STEPS', 1)
     slow_world = make_world()
     tree = hard_devices(slow_world)
     table, pipeline = slow_world.scheduler.cache.working, plugin_loader.load_pipeline()
@@ -286,7 +286,7 @@ def test_a_search_goes_on_where_others_have_taken_of_its_tree_meanwhile(make_wor
     def pause(is_searching):
         if is_searching and not taken:
             taken.append(place(table, other, pipeline, seed=1, decision_id='two'))
-            return Pause.LOOK_ANEW
+            return Pause.REEVALUATE
         return Pause.GO_ON
 
     decision = place(table, request, pipeline, seed=1, decision_id='one', pause=pause)

@@ -7,7 +7,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages import base
-from gantt.core.messages.near import near
+from gantt.core.messages.near import nearest_names
 from gantt.core.messages.request import Destination, GroupRef, Policy, Purpose, RequestSpec
 from gantt.core.records.decision import Answered
 from gantt.core.resources.host import Aggregate
@@ -229,4 +229,4 @@ def test_one_host_is_explained_with_its_own_reason_not_with_all_that_a_filter_ma
     ],
 )
 def test_names_are_near_by_few_slips_and_the_nearest_alone_are_told(name, known, expected):
-    assert near(name, known) == expected
+    assert nearest_names(name, known) == expected

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import pytest
 
-from gantt.http import openapi, policy
-from gantt.http.app import ROUTES
-from gantt.http.placement import app as placement_app
-from gantt.http.placement.dispatch import RouteTable
-from gantt.http.placement.handlers.dry_run import DryRunHandler
-from gantt.http.placement.versions import HEADER
-from gantt.insights.candidates import Candidates
+from gantt.cmd import policies
+from gantt.cmd.http_app import ROUTES
+from gantt.http import openapi
+from gantt.insights.candidates import ProviderTableReader
+from gantt.placement_api.http import app as placement_app
+from gantt.placement_api.http.dispatch import RouteTable
+from gantt.placement_api.http.handlers.dry_run import DryRunHandler
+from gantt.placement_api.http.versions import HEADER
 from gantt.scheduler.clock import SystemClock
 from tests.hostile import walked_site
 from tests.hostile.walked_site import BLUE, CALLERS, PARENTS, RED, WalkedSite
@@ -38,10 +39,10 @@ RENEWED = 400
 #: The id of nothing.
 NOBODY = '00000000-0000-4000-8000-00000000beef'
 VERSIONS = {HEADER: 'scheduler latest, placement 1.39'}
-DOCUMENT = openapi.document(ROUTES)
-#: Said to everybody, and about nothing that is here.
+DOCUMENT = openapi.document(ROUTES, policies.list_rules())
 #: Rules of routes at which there is nothing to find for long.
 PLAIN = {'gantt:root:show', 'gantt:dashboard:show', 'gantt:health:show'}
+#: Said to everybody, and about nothing that is here.
 STATIC = {'openapi_document', 'show_dashboard', 'show_dashboard_file'}
 _UUID = re.compile(r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 
@@ -136,8 +137,8 @@ PLACEMENT_QUERIES = {
 
 def _of_placement() -> Iterator[Operation]:
     store = sqlite_store(SystemClock())
-    dry_runs = DryRunHandler(RouteTable(placement_app.ROUTES), store.dry_runs, policy.defaults())
-    further = placement_app._further_routes(Candidates(store.candidates), dry_runs)
+    dry_runs = DryRunHandler(RouteTable(placement_app.ROUTES), store.dry_runs, policies.defaults())
+    further = placement_app._stateful_routes(ProviderTableReader(store.candidates), dry_runs)
     routes = (*placement_app.ROUTES, *further)
     for route in routes:
         endpoint = f'{route.method} {route.path}'
@@ -183,7 +184,7 @@ FIELDS = {
     'marker': 'decision',
     'force_hosts': 'host',
     'ignore_hosts': 'host',
-    'place': 'place',
+    'sealed_host': 'sealed_host',
     'key': 'key',
 }
 ODD = (
@@ -348,7 +349,7 @@ class Inputs:
         return self._dice.choice(ODD)
 
 
-class Walk:
+class TableWalk:
     """Callers who ask for everything, by a seed.
 
     :ivar kinds: (operation, who, status) -> how often
@@ -400,7 +401,11 @@ class Walk:
     def send(self, operation: Operation, role: str, asked: Asked) -> httpx.Response:
         answer = self.site.ask(role, *asked, headers=VERSIONS)
         if asked.method != 'GET' and answer.status_code < 300:
-            self._kept[CALLERS[role].project] += asked.text
+            project = _owner(role, asked.body)
+            for reader in {project, CALLERS[role].project}:
+                self._kept[reader] += asked.text
+            if answer.status_code == 201:
+                self.site.hand_over(project, _made(asked.body))
         self._read(operation, role, asked, answer)
         return answer
 
@@ -448,6 +453,15 @@ class Walk:
             )
 
 
+def _owner(role: str, body: Any) -> Any:
+    """The project of what a request makes: the caller's, or the one that a service names."""
+    while role == 'service' and isinstance(body, dict):
+        if 'project_id' in body:
+            return body['project_id']
+        body = body.get('request', body.get('spec'))
+    return CALLERS[role].project
+
+
 def _made(body: Any) -> set[str]:
     """Ids under which a request makes something: of it, its consumers, its group."""
     if not isinstance(body, dict):
@@ -470,8 +484,8 @@ def _plain(answer: httpx.Response, word: str) -> tuple[int, str]:
     return answer.status_code, text
 
 
-def _walk(folder: pathlib.Path, template: pathlib.Path, requests: int, seed: int) -> Walk:
-    walk = Walk(folder, template, seed)
+def _walk(folder: pathlib.Path, template: pathlib.Path, requests: int, seed: int) -> TableWalk:
+    walk = TableWalk(folder, template, seed)
     try:
         walk.run(requests)
     finally:
@@ -487,6 +501,30 @@ def test_no_answer_of_any_route_has_what_its_caller_may_not_see(tmp_path, sqlite
     assert len(walked) == len(OPERATIONS) * len(CALLERS), 'each was walked by everybody'
     fine = sum(count for (*_, status), count in walk.kinds.items() if status < 300)
     assert fine > 150, 'else nothing is shown'
+
+
+@pytest.mark.parametrize('role', ['service', 'member'])
+def test_a_group_under_the_id_of_one_that_is_gone_is_its_own_projects(
+    tmp_path, sqlite_template, role
+):
+    walk = TableWalk(tmp_path, sqlite_template, 1)
+    operations = {operation.name: operation for operation in OPERATIONS}
+    try:
+        group = next(uuid for uuid in walk.site.words['plan'] if uuid in walk.site.ids[BLUE])
+        for path in (f'/v1/group-plans/{group}', f'/v1/server-groups/{group}'):
+            assert walk.site.ask('service', 'DELETE', path).status_code == 200
+        body = {'uuid': group, 'policy': 'affinity', 'name': 'web'}
+        if role == 'service':
+            body['project_id'] = RED
+        create = Asked('POST', '/v1/server-groups', body)
+        assert walk.send(operations['create_group'], role, create).status_code == 201
+        show = Asked('GET', f'/v1/server-groups/{group}', None)
+        shown = walk.send(operations['show_group'], 'reader', show)
+        assert shown.json()['name'] == 'web'
+        walk.as_of_nobody(operations['show_group'], 'reader', show, shown)
+        assert not walk.found
+    finally:
+        walk.site.stop()
 
 
 @pytest.mark.finding('H5', 'no answer names a host, or what is of another project')
@@ -509,7 +547,7 @@ def test_a_refusal_for_what_is_below_names_no_zone_to_a_member(tmp_path, sqlite_
         ):
             refused = site.ask('member', 'POST', path, body)
             [error] = refused.json()['errors']
-            assert re.search('in another zone|in zones below', error['detail']), refused.text
+            assert re.search('in another zone|in child zones', error['detail']), refused.text
             assert error['details'].keys().isdisjoint({'places', 'reason'})
             assert 'x33' not in refused.text
             # The same sentence goes on for who may know.
@@ -533,9 +571,7 @@ def test_no_answer_has_what_its_caller_may_not_see_for_long(tmp_path, sqlite_tem
 def test_a_zone_below_that_is_silent_is_not_named_to_a_tenant(tmp_path, sqlite_template):
     site = WalkedSite(tmp_path, sqlite_template)
     try:
-        guest = next(
-            row for row in site.top.store.zone_claims.child_claims(project=RED) if row.holds
-        )
+        guest = next(row for row in site.top.store.child_claims.find(project=RED) if row.holds)
         body = {'consumers': [guest.consumer], 'spec': {'resources': {'VCPU': 1}}}
         body['spec']['purpose'] = 'rebuild'
         url = site.low.url
@@ -568,7 +604,7 @@ def test_a_trial_says_nothing_of_a_guest_of_another_project_below(
         own, blue = (
             next(
                 row.consumer
-                for row in site.top.store.zone_claims.child_claims(project=project)
+                for row in site.top.store.child_claims.find(project=project)
                 if row.holds
             )
             for project in (RED, BLUE)

@@ -15,9 +15,9 @@ import oslo_messaging as om
 import pytest
 
 from gantt import plugin_loader
+from gantt.groups.service.planner import GroupPlanner
+from gantt.groups.service.settings import PlannerSettings
 from gantt.rpc import wire
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.settings import SchedulerSettings
 from tests.hostile.walked_site import BLUE, FIGURES, FIGURES_OF_BLUE, MARKS, RED, WalkedSite
 from tests.rpc.bus import Bus

@@ -17,14 +17,14 @@ from typing import Any
 import falcon
 import httpx2 as httpx
 
+from gantt.cmd import policies
+from gantt.cmd.http_app import make_app
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.stores import stores_for_url
-from gantt.http import policy
-from gantt.http.app import make_app
 from gantt.http.context import Caller
-from gantt.http.placement.app import make_placement_app
 from gantt.http.settings import HttpSettings
+from gantt.placement_api.http.app import make_placement_app
+from gantt.stores import stores_for_url
 from tests.http import identity
 from tests.http.cloud import MEMBERS_CLAIM
 from tests.http.site import DirectPlans
@@ -36,7 +36,7 @@ NOBODYS = 'green'
 PRIME = 104_729
 OF_OPERATORS = re.compile(r'x33\d\d')
 MARKS = {BLUE: re.compile(r'x47\d\d'), RED: re.compile(r'x22\d\d')}
-FIGURES = re.compile(r'(?<![\w.])1771[78]\d{4,5}(?!\w)|0\.177171|3543[56]\d{5}(?!\w)')
+FIGURES = re.compile(r'(?<![\w.])(?:1771[78]\d{4,5}|3543[56]\d{5})(?!\w)|0\.177171')
 FIGURES_OF_BLUE = re.compile(
     rf'(?<![\w.])({"|".join(str(PRIME * n) for n in range(1, 12))}|271828)(?!\w)'
 )
@@ -116,7 +116,7 @@ class WalkedSite:
         file = self._folder / 'policy.yaml'
         file.write_text(MEMBERS_CLAIM)
         sections = {'api': {}, 'oslo_policy': {'policy_file': file}}
-        self.rules = policy.PolicyEnforcer(identity.configuration(self._folder, sections))
+        self.rules = policies.enforcer(identity.configuration(self._folder, sections))
         top = self.top
 
         def strategy(req: falcon.Request) -> Caller:
@@ -171,7 +171,7 @@ class WalkedSite:
                 ),
                 10.0,
             )
-        self.top.insights.freshen()
+        self.top.insights.refresh()
 
     def _declare(self) -> None:
         store = self.top.store
@@ -273,7 +273,7 @@ class WalkedSite:
         allocated = self.ask(role, 'PUT', f'/zone/v1/allocations/{key}', claim)
         assert allocated.status_code == 200, allocated.text
         self.keys.append(key)
-        self.places = [member['place'] for member in allocated.json()['members']]
+        self.sealed_hosts = [member['sealed_host'] for member in allocated.json()['members']]
         return [evaluated, allocated]
 
     # -- who may see what ----------------------------------------------------------------
@@ -281,7 +281,7 @@ class WalkedSite:
         """Read what there is, as somebody would who sees everything."""
         store = self.top.store
         self.top.recorder.flush()
-        self.top.insights.freshen()
+        self.top.insights.refresh()
         table = self.top.insights.table()
         claims = store.claims.list_claims(limit=10_000)
         decisions = self.ask('service', 'GET', '/v1/decisions', params={'limit': 1000})
@@ -306,9 +306,15 @@ class WalkedSite:
             'name': ['gold-x3362', 'low-x3303', 'far', 'near', 'watts-x3351', 'VCPU', 'CUSTOM_A'],
             'project': [BLUE, RED, NOBODYS, 'of-far', 'default'],
             'key': self.keys,
-            'place': self.places,
+            'sealed_host': self.sealed_hosts,
             'provider': sorted(self.hidden),
         }
+
+    def hand_over(self, project: Any, made: set[str]) -> None:
+        """Note that a project has made things under ids that were perhaps another one's."""
+        for owner, ids in self.ids.items():
+            if owner != project:
+                ids -= made
 
     def leaks(self, role: str, everything: bool, said: str, answer: httpx.Response) -> set[str]:
         """What of an answer its reader may not see and has not said.

@@ -5,7 +5,7 @@ import pytest
 
 from devel.demo import __main__ as demo
 from devel.sim import __main__ as sim
-from gantt.cmd import USAGE
+from gantt.cmd import USAGE_EXIT_CODE
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def test_a_number_out_of_bounds_is_named_with_them(main, line, said, capsys):
         code = main(line.split())
     except SystemExit as e:
         code = e.code
-    assert code == USAGE
+    assert code == USAGE_EXIT_CODE
     assert said in capsys.readouterr().err

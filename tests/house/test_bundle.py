@@ -13,7 +13,9 @@ from gantt.conf import unknown
 from gantt.telemetry.listener import ProbeListener
 from gantt.telemetry.metrics import MetricRegistry
 
-SECRETS = sorted({(group, option.dest) for group, option in unknown.listed() if option.secret})
+SECRETS = sorted(
+    {(group, option.dest) for group, option in unknown.declared_options() if option.secret}
+)
 
 
 def _content(path):
@@ -29,18 +31,18 @@ def test_there_are_secrets_to_plant():
 
 
 def test_no_secret_of_any_option_or_url_is_in_it(site, manage):
-    planted, text = [], []
+    build_tree, text = [], []
     for number, (group, name) in enumerate(SECRETS):
-        planted.append(f'pl4nted-{number}')
-        value = planted[-1]
+        build_tree.append(f'pl4nted-{number}')
+        value = build_tree[-1]
         if name in ('connection', 'slave_connection'):
-            value = f'postgresql+psycopg://gantt:{planted[-1]}@127.0.0.1:1/gantt'
+            value = f'postgresql+psycopg://gantt:{build_tree[-1]}@127.0.0.1:1/gantt'
         elif 'transport_url' in name:
-            planted.append(f'pl4nted-other-{number}')
-            value = f'rabbit://a:{planted[-2]}@127.0.0.1:1,b:{planted[-1]}@127.0.0.1:2/'
+            build_tree.append(f'pl4nted-other-{number}')
+            value = f'rabbit://a:{build_tree[-2]}@127.0.0.1:1,b:{build_tree[-1]}@127.0.0.1:2/'
         text.append(f'[{group}]\n{name} = {value}\n')
     # Urls of options that are none, and lines that no option of ours reads.
-    planted += ['pl4nted-url', 'pl4nted%2Fquoted', 'pl4nted/quoted', 'pl4nted-auth']
+    build_tree += ['pl4nted-url', 'pl4nted%2Fquoted', 'pl4nted/quoted', 'pl4nted-auth']
     text.append('[api]\ncors_allowed_origins = https://me:pl4nted-url@ops.example.org\n')
     text.append('[keystone_authtoken]\nauth_type = password\npassword = pl4nted-auth\n')
     text.append('[other]\nbackend = redis://:pl4nted%2Fquoted@127.0.0.1\n')
@@ -48,17 +50,17 @@ def test_no_secret_of_any_option_or_url_is_in_it(site, manage):
     config.write_text(f'[DEFAULT]\nstate_path = {site}\nlog_file = {site}/log\n' + ''.join(text))
     log = site / 'log'
     log.write_text(
-        ''.join(f'2026-11-23 somebody said {secret} and {secret}@x\n' for secret in planted)
+        ''.join(f'2026-11-23 somebody said {secret} and {secret}@x\n' for secret in build_tree)
     )
     code, out, error = manage('bundle', '--output', str(site / 'it.tar.gz'), config=config)
     assert code == 0, error
     contents = _content(site / 'it.tar.gz')
     for name, data in contents.items():
-        for secret in planted:
+        for secret in build_tree:
             assert secret.encode() not in data, (name, secret)
-    assert not any(secret in out + error for secret in planted)
+    assert not any(secret in out + error for secret in build_tree)
     # It was there to be found.
-    assert contents['logs/log'].count(b'***') >= 2 * len(planted)
+    assert contents['logs/log'].count(b'***') >= 2 * len(build_tree)
     shown = contents['configuration.txt'].decode()
     assert shown.count('(set; secret)') >= len(SECRETS)
     assert 'https://' in shown and 'ops.example.org' in shown

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options: documented, generated, and what the sample says is what the code has."""
 
+import ast
+import importlib.metadata
 import pathlib
 import re
 import socket
@@ -13,13 +15,13 @@ from oslo_config import cfg
 from gantt import conf as options
 from gantt import plugin_loader
 from gantt.conf import filters as section
-from gantt.conf import opts, unknown
+from gantt.conf import list_opts, unknown
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE = ROOT / 'etc' / 'gantt' / 'gantt.conf.sample'
 ALL = [
     pytest.param(group, option, id=f'{group}-{option.dest}')
-    for group, named in opts.list_opts()
+    for group, named in list_opts()
     for option in named
 ]
 
@@ -74,7 +76,7 @@ def test_all_options_register_on_a_configuration_of_one_s_own():
     for group in section.GROUPS:
         for name in plugin_loader.installed(group):
             section.register_plugin(conf, group, plugin_loader.find(group, name))
-    for group, options_of_group in opts.list_opts():
+    for group, options_of_group in list_opts():
         for option in options_of_group:
             holder = conf if group in (None, 'DEFAULT') else conf[group]
             holder[option.dest]
@@ -91,7 +93,7 @@ def test_a_hint_leads_to_the_same_group_or_one_of_ours(tmp_path):
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
     conf(['--config-file', str(path)], project='gantt')
-    (problem,) = unknown.unread(conf)
+    (problem,) = unknown.unread_options(conf)
     assert str(problem).endswith('did you mean nova_topic?')
 
 
@@ -112,3 +114,25 @@ def test_every_requirement_is_imported_or_has_a_reason():
         if not re.search(rf'^\s*(import|from) {module}\b', code, re.MULTILINE)
     }
     assert unused == set(NOT_IMPORTED)
+
+
+def test_every_library_that_is_imported_is_required():
+    """One that comes with another library may leave with it, or come in a release of any number."""
+    setup = (ROOT / 'setup.cfg').read_text()
+    lines = (ROOT / 'requirements.txt').read_text() + setup.partition('[extras]')[2]
+    required = {
+        re.sub('[-_.]+', '-', name).lower()
+        for name in re.findall(r'^ *([A-Za-z][\w.-]*)(?:\[\w+\])?>=', lines, re.MULTILINE)
+    }
+    trees = [ast.parse(path.read_text()) for path in (ROOT / 'gantt').rglob('*.py')]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    modules = {name.partition('.')[0] for name in names} - {*sys.stdlib_module_names, 'gantt'}
+    of_modules = importlib.metadata.packages_distributions()
+    missing = {
+        module
+        for module in modules
+        if not required & {re.sub('[-_.]+', '-', n).lower() for n in of_modules.get(module, ())}
+    }
+    assert missing == set()

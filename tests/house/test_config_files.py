@@ -8,7 +8,7 @@ import pytest
 from oslo_config import cfg
 
 from gantt import exceptions
-from gantt.conf import files
+from gantt.conf import files, unknown
 from tests.house.conftest import ROOT
 
 #: What the file is: its name and how its trouble is told.
@@ -65,11 +65,14 @@ def test_the_commands_say_so(program, broken, program_name, arguments, code, nam
     assert f'{broken / name}: {problem}' in error
 
 
-@pytest.mark.parametrize('module', ['compute', 'scheduler', 'nova_source'])
-def test_the_processes_say_so(broken, module):
+@pytest.mark.parametrize(
+    'words', [['compute'], ['scheduler'], ['report_source', 'nova']], ids=' '.join
+)
+def test_the_processes_say_so(broken, words):
     path = broken / 'bytes'
+    module, *arguments = words
     process = subprocess.run(
-        [sys.executable, '-m', f'gantt.cmd.{module}', '--config-file', path],
+        [sys.executable, '-m', f'gantt.cmd.{module}', '--config-file', path, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -119,3 +122,37 @@ def test_a_misspelled_option_fails_the_check(site, within, manage):
     output = ' '.join(out.split())
     assert '[database] max_pool' in output and 'did you mean max_pool_size?' in output
     assert '[database] retri_interval' in output
+
+
+@pytest.mark.parametrize('program_name', ['scheduler', 'manage', 'compute'])
+@pytest.mark.parametrize(
+    ('section', 'option', 'value', 'reference'),
+    [
+        ('DEFAULT', 'transport_url', 'rabbit://guest:gu$est@127.0.0.1/', 'est'),
+        ('database', 'connection', 'sqlite:///${folder}/gantt.db', 'folder'),
+        ('database', 'connection', 'sqlite:///$database.folder', 'database.folder'),
+    ],
+)
+def test_a_dollar_sign_that_names_no_option_is_told_with_its_option(
+    tmp_path, program_name, section, option, value, reference
+):
+    path = tmp_path / 'gantt.conf'
+    path.write_text(f'[{section}]\n{option} = {value}\n')
+    argv = [sys.executable, '-m', f'gantt.cmd.{program_name}', '--config-file', str(path)]
+    argv += ['config', 'check'] if program_name == 'manage' else []
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    problem = f'its value has ${reference}, and there is no such option'
+    assert f'[{section}] {option}: {problem}. Write $$ for a dollar sign' in ran.stderr
+    assert 'Traceback' not in ran.stderr
+
+
+def test_other_dollar_signs_are_no_problem(tmp_path):
+    path = tmp_path / 'gantt.conf'
+    path.write_text(
+        '[DEFAULT]\ntransport_url = rabbit://guest:gu$$est@127.0.0.1/\nlog_dir = $state_path/$1\n'
+        'state_path = here\n[database]\nconnection = sqlite:///${host}.db\n[own]\nword = $nothing\n'
+    )
+    conf = cfg.ConfigOpts()
+    conf.register_opts([cfg.StrOpt('state_path'), cfg.StrOpt('host')])
+    files.read(conf, ['--config-file', str(path)], 'gantt-manage')
+    unknown.check_references(conf)

@@ -85,11 +85,11 @@ def test_the_configuration_is_understood_and_names_the_services():
         module.register_opts(conf)
     path = ROOT / 'etc' / 'compose' / 'gantt.conf'
     files.read(conf, ['--config-file', str(path)], 'gantt-scheduler')
-    assert unknown.unread(conf) == []
+    assert unknown.unread_options(conf) == []
     password = SERVICES['database']['environment']['POSTGRES_PASSWORD']
     assert conf.database.connection.endswith(f':{password}@database/gantt')
     environment = SERVICES['broker']['environment']
-    (url,) = unknown.parsed(conf)[0]['DEFAULT']['transport_url']
+    (url,) = unknown.parse_files(conf)[0]['DEFAULT']['transport_url']
     assert url == (
         f'rabbit://{environment["RABBITMQ_DEFAULT_USER"]}:{environment["RABBITMQ_DEFAULT_PASS"]}'
         f'@broker:5672/{environment["RABBITMQ_DEFAULT_VHOST"]}'

@@ -453,7 +453,7 @@ POSTGRESQL = {
     ],
 )
 def test_what_settings_of_postgresql_mean(a_conf, said, expected):
-    findings = database.judge_postgresql(a_conf(), POSTGRESQL | said)
+    findings = database.check_postgresql(a_conf(), POSTGRESQL | said)
     assert [f.option for f in findings] == expected
 
 
@@ -467,7 +467,7 @@ def test_mariadb_is_asked_for_what_promises_rest_on(a_conf, mysql_url):
         rows = connection.exec_driver_sql('SHOW GLOBAL VARIABLES').all()
     engine.dispose()
     sound = {name.lower(): value for name, value in rows} | {'max_connections': '500'}
-    assert list(database.judge_mysql(conf, sound)) == []
+    assert list(database.check_mysql(conf, sound)) == []
     for changes, expected in (
         ({'innodb_flush_log_at_trx_commit': '2'}, ['innodb_flush_log_at_trx_commit']),
         ({'innodb_doublewrite': 'OFF'}, ['innodb_doublewrite']),
@@ -482,7 +482,7 @@ def test_mariadb_is_asked_for_what_promises_rest_on(a_conf, mysql_url):
         ({'max_connections': '10'}, ['max_connections']),
     ):
         assert set(changes) - {'wsrep_on'} <= set(sound)
-        findings = database.judge_mysql(conf, sound | changes)
+        findings = database.check_mysql(conf, sound | changes)
         assert [f.option for f in findings] == expected
 
 
@@ -502,7 +502,10 @@ def test_sessions_that_share_a_connection_are_found(tmp_path):
     for pool, expected in ((sa.pool.StaticPool, 1), (sa.pool.NullPool, 0)):
         engine = engine_with(pool)
         with engine.connect() as connection:
-            assert len(list(database.shared(engine, connection, 'SELECT session()'))) == expected
+            assert (
+                len(list(database.check_two_sessions(engine, connection, 'SELECT session()')))
+                == expected
+            )
         engine.dispose()
 
 
@@ -516,7 +519,7 @@ def test_a_clock_that_is_wrong_is_found(a_conf, tmp_path, monkeypatch, apart, no
     monkeypatch.setattr(database, 'time', SimpleNamespace(time=lambda: wall() + apart))
     engine = session.build_engine(f'sqlite:///{tmp_path}/clock.db')
     with engine.connect() as connection:
-        findings = list(database._clock(conf, connection))
+        findings = list(database._check_clock(conf, connection))
     engine.dispose()
     assert [f.severity.value for f in findings] == expected
     if findings:
@@ -608,7 +611,7 @@ def test_the_options_that_have_no_effect_are_read_nowhere():
         for path in (ROOT / 'gantt').rglob('*.py')
         if 'doctor' not in path.parts and path.name != 'engine.py'
     )
-    for name in site_options.UNUSED:
+    for name in site_options.UNUSED_OPTIONS:
         assert f'database.{name}' not in code
         assert f'options.{name}' not in code
 

@@ -7,13 +7,13 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
+from gantt import stores
 from gantt.cmd.checks.database import check_server
 from gantt.cmd.manage_config import diagnose
 from gantt.core.claims.host_facts import UpdateHostFacts
-from gantt.core.nova.events import GuestsListed, NovaCast
 from gantt.core.records.process import ServiceNote
-from gantt.db import stores
 from gantt.db.engine import session
+from gantt.nova.model.events import GuestsListed, NovaCast
 from tests.builders import a_draft, a_host, claimed
 from tests.contract.test_providers import with_share
 from tests.shared_pools import a_shared_pool, share
@@ -57,7 +57,7 @@ def test_an_agent_that_fell_silent_is_named(conf):
     for number, name in enumerate(('cmp-1', 'cmp-2', 'cmp-3'), 1):
         a_host(name).on(store, reporter='nova')
         word = GuestsListed(host=name, consumers=[])
-        store.nova.apply_guest_events([NovaCast(requested_at=2_000_000_000.0, word=word)])
+        store.nova.apply_guest_events([NovaCast(requested_at=2_000_000_000.0, event=word)])
         if number < 3:
             assert (
                 store.reports.update_host_facts(UpdateHostFacts(host=name, sequence=1)).outcome

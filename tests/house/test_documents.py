@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
+from gantt import conf
 from gantt.cli import main as cli
 from gantt.cmd import manage
-from gantt.conf import opts
 from gantt.core.table import columns
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_the_documents_name_commands_at_all():
 def test_a_command_of_the_documents_exists_with_its_options(line):
     words = shlex.split(line)[1:]
     name = next(
-        (' '.join(words[:n]) for n in (3, 2, 1) if ' '.join(words[:n]) in cli.COMMANDS), None
+        (' '.join(words[:n]) for n in (3, 2, 1) if ' '.join(words[:n]) in cli.commands()), None
     )
     assert name, f'{COMMANDS[line]}: {line!r} is no command'
     text = _help(name.split())
@@ -92,7 +92,7 @@ def test_the_only_command_of_gantt_status_is_the_documented_one():
 
 def test_options_that_the_documents_name_exist():
     known_options = {
-        (group, option.dest) for group, options in opts.list_opts() for option in options
+        (group, option.dest) for group, options in conf.list_opts() for option in options
     }
     groups = {group for group, _ in known_options}
     wrong = []
@@ -104,8 +104,7 @@ def test_options_that_the_documents_name_exist():
 
 
 def test_the_files_for_gantt_compute_in_the_documents_are_understood():
-    from gantt.compute.farm import faults, shapes
-    from gantt.compute.sources import report_only
+    from gantt.compute import farm, report_only, shapes
 
     pages = ROOT / 'doc' / 'source' / 'admin'
     hosts = report_only.load(str(pages / 'hosts.yaml'))
@@ -115,7 +114,7 @@ def test_the_files_for_gantt_compute_in_the_documents_are_understood():
         'general',
         'graphics',
     ]
-    events = faults.load_events(str(pages / 'events.yaml'))
+    events = farm.load_events(str(pages / 'events.yaml'))
     assert [event.at for event in events] == [30, 60, 120, 180]
 
 
@@ -123,7 +122,7 @@ def test_the_guests_in_the_documents_are_understood():
     from gantt.cmd import manage_hosts
 
     page = ROOT / 'doc' / 'source' / 'admin' / 'guests.jsonl'
-    assert [g.host for g in manage_hosts._read(str(page), frozenset())] == ['cmp-1', 'cmp-2']
+    assert [g.host for g in manage_hosts._read_guests(str(page), frozenset())] == ['cmp-1', 'cmp-2']
 
 
 def test_tests_that_the_documents_name_exist():
@@ -160,7 +159,7 @@ def test_every_file_of_faults_is_in_the_list_of_them():
 
 @pytest.mark.finding('N16', 'the columns that a filter may read are listed')
 def test_every_column_of_the_host_table_is_described():
-    everything = columns.COLUMNS | columns.OBJECTS
+    everything = columns.COLUMNS | columns.OBJECT_COLUMNS
     assert all(column.doc for column in everything.values())
     page = (ROOT / 'doc' / 'source' / 'contributor' / 'write-a-filter.rst').read_text()
     assert '.. gantt-columns::' in page
@@ -181,7 +180,7 @@ def test_the_table_of_commands_is_complete(manage_parser):
     page = (ROOT / 'doc' / 'source' / 'reference' / 'commands.rst').read_text()
     table = page.partition('.. list-table::')[2].partition('.. gantt-commands::')[0]
     listed = ' '.join(table.split())
-    commands = [f'gantt {name}' for name in cli.COMMANDS]
+    commands = [f'gantt {name}' for name in cli.commands()]
     commands += [f'gantt-manage {name}' for name in _leaves(manage_parser)]
     assert len(commands) > 40
     missing = [
@@ -289,3 +288,16 @@ def test_files_that_the_documents_name_exist():
             if not any((ROOT / f'{path}{suffix}').exists() for suffix in ('', '.py')):
                 wrong.append(f'{page.relative_to(ROOT)}: {quoted}')
     assert wrong == []
+
+
+@pytest.mark.parametrize('page', ['README.rst', 'CONTRIBUTING.rst', 'doc/source/tutorial.rst'])
+def test_the_pythons_that_a_page_asks_for_are_those_of_the_package(page):
+    pythons = re.findall(r'Python :: (3\.\d+)', (ROOT / 'setup.cfg').read_text())
+    asked = re.findall(r'Python (3\.[\w., ]*\d)', (ROOT / page).read_text())
+    assert asked == [f'{", ".join(pythons[:-1])} or {pythons[-1]}']
+
+
+def test_programs_and_packages_that_are_to_be_installed_are_of_any_python():
+    files = [*PAGES, ROOT / 'bindep.txt']
+    named = {page.name: re.findall(r'python3\.\d+', page.read_text()) for page in files}
+    assert {name: words for name, words in named.items() if words} == {}

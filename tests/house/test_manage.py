@@ -28,9 +28,9 @@ def test_sync_makes_the_schema_and_may_be_repeated(site, manage):
 
 
 def test_a_database_that_was_put_back_gets_another_incarnation(synced, manage):
-    code, first, _ = manage('db', 'restored')
+    code, first, _ = manage('db', 'incarnation')
     assert (code, first.split()[0]) == (0, 'incarnation')
-    assert manage('db', 'restored')[1] != first
+    assert manage('db', 'incarnation')[1] != first
 
 
 @pytest.mark.parametrize('command', [('audit',), ('purge',)])
@@ -79,9 +79,10 @@ def test_each_sort_of_line_of_the_audit_is_in_the_manual():
     text = (pathlib.Path(__file__).parents[2] / 'doc/source/admin/operate.rst').read_text()
     rows = re.findall(r'^   \* - (\S+)\n     - (.*)\n     - ', text, re.M)
     sorts = [
-        (manage_command.WORDS[remedy.kind], remedy.about) for remedy in audit_remedies.REMEDIES
+        (manage_command.AUDIT_KIND_TEXTS[remedy.kind], remedy.about)
+        for remedy in audit_remedies.REMEDIES
     ]
-    assert [row for row in rows if row[0] in manage_command.WORDS.values()] == sorts
+    assert [row for row in rows if row[0] in manage_command.AUDIT_KIND_TEXTS.values()] == sorts
 
 
 def test_purge_says_how_much_went(synced, manage):
@@ -96,6 +97,7 @@ def test_config_check_of_a_sound_site(within, manage):
         ['names', 'ok'],
         ['ports', 'ok'],
         ['plugins', 'ok'],
+        ['libraries', 'ok'],
         ['database', 'ok'],
         ['broker', 'ok'],
     ]
@@ -120,7 +122,7 @@ def test_config_check_names_what_is_wrong_and_goes_on(within, addition, said, ma
     wrong = [line for line in out.splitlines() if ' WRONG ' in line]
     assert len(wrong) == 1
     assert said in wrong[0]
-    assert len(out.splitlines()) == 6
+    assert len(out.splitlines()) == 7
 
 
 def test_an_unreachable_database_is_one_line(site, manage):

@@ -9,9 +9,9 @@ from gantt import exceptions
 from gantt.cmd import manage_hosts
 from gantt.core.claims.adoption import GUESTS_MAX, GuestToAdopt
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import Introduced, Mode, Proof
-from gantt.db.stores import stores_for_url
+from gantt.core.resources.host_keys import Proof, SigningMode, VerifiedRegistration
 from gantt.ed25519 import PrivateKey
+from gantt.stores import stores_for_url
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, register_host, uuid_of
 
 
@@ -55,10 +55,12 @@ def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
     for verb in ('revoke', 'forget'):
         code, out, error = manage('host', 'key', verb, 'cmp-1')
         assert (code, out) == (1, '')
-        assert "key of host 'cmp-1' is not known" in error
-    key = host_keys.text(PrivateKey().public)
+        assert "key of host 'cmp-1' was not found" in error
+    key = host_keys.key_text(PrivateKey().public)
     proven = Proof(number=1, key=key)
-    introduced = Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=Mode.KNOWN, proven=proven)
+    introduced = VerifiedRegistration(
+        name='cmp-1', boot_nonce=new_uuid(), mode=SigningMode.KNOWN, proven=proven
+    )
     register_host(store, introduced)
     shown = json.loads(manage('host', 'key', 'show', 'cmp-1', '-f', 'json')[1])
     assert shown['fingerprint'] == host_keys.fingerprint(key)
@@ -95,7 +97,7 @@ def test_who_says_it_is_one_of_two_and_of_a_host_that_is_known(store, host, mana
     for options in ((), ('--by', 'api')):
         code, out, error = manage('host', 'inventories', 'cmp-9', *options)
         assert (code, out) == (1, '')
-        assert "host 'cmp-9' is not known" in error
+        assert "host 'cmp-9' was not found" in error
     code, _, error = manage('host', 'inventories', 'cmp-1', '--by', 'nova')
     assert code == 64
     assert "invalid choice: 'nova'" in error
@@ -116,7 +118,7 @@ def test_a_host_that_reports_is_not_renamed_behind_its_back(store, host, manage)
 def test_a_name_that_nobody_has_or_that_is_none_is_one_line(store, host, manage):
     code, out, error = manage('host', 'rename', 'cmp-9', 'x')
     assert (code, out) == (1, '')
-    assert "host 'cmp-9' is not known" in error
+    assert "host 'cmp-9' was not found" in error
     for new in ('a\tb', 'bad name!', 'az:cmp-2', 'x' * 256, ''):
         code, _, error = manage('host', 'rename', 'cmp-1', new, '--now')
         assert code == 1
@@ -218,7 +220,7 @@ def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
 def test_a_line_that_is_wrong_is_named(line, said):
     lines = [f'{row}\n'.encode() for row in (a_line(consumer=uuid_of('first')), line)]
     with pytest.raises(exceptions.InvalidMessage) as met:
-        manage_hosts._guests(lines, frozenset())
+        manage_hosts._decode_guests(lines, frozenset())
     assert said in met.value.message
 
 

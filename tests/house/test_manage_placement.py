@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from gantt import exceptions
-from gantt.cmd import manage_placement
-from gantt.db.stores import stores_for_url
-from gantt.http import auth, policy
-from gantt.http.placement.app import make_placement_app
+from gantt.cmd import manage_placement, policies
+from gantt.http import auth
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
+from gantt.placement_api.http.app import make_placement_app
 from gantt.scheduler.clock import SystemClock
+from gantt.stores import stores_for_url
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import uuid_of
 from tests.http import identity
@@ -30,7 +30,7 @@ POOL, VM = uuid_of('pool'), uuid_of('vm')
 def serving(strategy=auth.noauth):
     """URL of another Gantt that speaks Placement."""
     store = sqlite_store(SystemClock())
-    app = make_placement_app(store, MetricRegistry(), HttpSettings(), policy.defaults(), strategy)
+    app = make_placement_app(store, MetricRegistry(), HttpSettings(), policies.defaults(), strategy)
     listening = HttpServer(app, '127.0.0.1', 0, threads=2)
     listening.start()
     try:
@@ -105,7 +105,7 @@ def test_who_asks_is_known_by_keystone(monkeypatch, tmp_path):
             with contextlib.closing(manage_placement.server_of(command)) as placement:
                 assert placement.outlines() == {}
                 # One that is not good any more, as after a long run, is made anew.
-                placement.use_token('an old one')
+                placement.token = 'an old one'
                 assert placement.classes() == frozenset()
             monkeypatch.setenv('OS_PASSWORD', 'wrong')
             with pytest.raises(exceptions.Misconfigured, match='keystone gives no token'):
@@ -117,7 +117,7 @@ def test_who_asks_is_known_by_keystone(monkeypatch, tmp_path):
 def test_what_is_wrong_is_named(synced, manage):
     for arguments, expected in (
         (('compare', 'placement'), 'URL: expected such as http://placement:8778'),
-        (('import', 'http://127.0.0.1:1', '--timeout', '0'), 'expected above 0 to 3600 seconds'),
+        (('import', 'http://127.0.0.1:1', '--timeout', '0'), 'expected a number above 0'),
         (('import',), 'URL'),
         (('import', 'http://x', '--token', 'a', '--os-cloud', 'b'), 'not allowed with'),
         (('compare', 'http://127.0.0.1:1', '--os-cloud', 'nowhere'), 'nowhere'),

@@ -13,7 +13,7 @@ from gantt import conf as options
 from gantt.cmd.checks import site
 from gantt.cmd.checks.zones import check_zones
 from gantt.core.messages.report import RegisterHost
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 from tests.world import a_request
 from tests.zones.tree import Zone
 

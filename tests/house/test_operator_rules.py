@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from oslo_config import cfg
@@ -72,7 +73,10 @@ def test_the_scheduler_does_not_start_with_a_wrong_rule(tmp_path):
         check=False,
     )
     assert ended.returncode == 1
-    assert f'{SOFT}: rule 1: character 9: there is no resource class VCPUS' in ended.stderr
+    assert (
+        f'{SOFT}: rule 1: character 9: expected a resource class after free, got VCPUS'
+        in ended.stderr
+    )
 
 
 def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, caplog):
@@ -84,12 +88,12 @@ def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, c
         return filters['RulesFilter'].operator_rules
 
     path.write_text(text_of(RULES, 'free.VCPU > "3"'))
-    wiring.reload(conf, scheduler)
+    wiring.reload(conf, scheduler.reconfigure)
     assert rules() == 'free.VCPU > 3'
     (message,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
     assert f"error=plugin 'RulesFilter': {RULES}: rule 1: character 13:" in message
     path.write_text(text_of(RULES, 'free.VCPU > 4'))
-    wiring.reload(conf, scheduler)
+    wiring.reload(conf, scheduler.reconfigure)
     assert rules() == 'free.VCPU > 4'
 
 
@@ -158,7 +162,7 @@ UNREAD = [
 @pytest.mark.parametrize(('text', 'option', 'why'), UNREAD, ids=range(len(UNREAD)))
 def test_what_nobody_reads_is_told(a_conf, caplog, text, option, why):
     conf, _ = a_conf(text)
-    (problem,) = unknown.unread(conf)
+    (problem,) = unknown.unread_options(conf)
     assert problem.option == option and why in problem.why
     assert [(f.severity.value, f.option) for f in diagnose(conf, False) if why in f.why] == [
         ('error', option)
@@ -167,6 +171,19 @@ def test_what_nobody_reads_is_told(a_conf, caplog, text, option, why):
     assert [r.getMessage() for r in caplog.records] == [
         f'Configuration has a problem: problem={option} has no effect: {problem.why}'
     ]
+
+
+def test_a_library_outside_its_bounds_is_told_at_start(a_conf, caplog, monkeypatch):
+    conf, _ = a_conf('')
+    checks.at_start(conf)
+    assert not caplog.records
+    version = metadata.version
+    monkeypatch.setattr(
+        checks.metadata, 'version', lambda name: '99.0' if name == 'kombu' else version(name)
+    )
+    checks.at_start(conf)
+    [record] = caplog.records
+    assert 'kombu 99.0 is installed; expected kombu<6,>=5.6' in record.getMessage()
 
 
 def test_what_is_read_is_not_told(a_conf):
@@ -178,8 +195,8 @@ def test_what_is_read_is_not_told(a_conf):
         '[database]\nmax_pool_size = 5\n[keystone_authtoken]\nauth_type = of-the-site\nkey = 1\n'
         '[nova]\nauth_type = v3token\ntoken = x\n[oslo_reports]\nlog_dir = /x\n'
     )
-    assert unknown.unread(conf) == []
-    assert unknown.strange(conf) == ['keystone_authtoken', 'mine']
+    assert unknown.unread_options(conf) == []
+    assert unknown.unknown_groups(conf) == ['keystone_authtoken', 'mine']
 
 
 def test_nothing_in_the_sample_is_told(a_conf):
@@ -189,4 +206,4 @@ def test_nothing_in_the_sample_is_told(a_conf):
     path.write_text(text)
     cfg.ConfigParser(str(path), parsed).parse()
     assert len(parsed) > 15
-    assert list(unknown._in_files(conf)) == []
+    assert list(unknown._options_in_files(conf)) == []

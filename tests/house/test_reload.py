@@ -14,9 +14,9 @@ from devel.memory_store.stores import memory_stores
 from gantt import conf as options
 from gantt import plugin_loader
 from gantt.cmd import wiring
-from gantt.cmd.scheduler import _read_again
+from gantt.cmd.scheduler import _reread_options
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.service import Waiter
+from gantt.scheduler.work_queue import WaitingReplies
 from gantt.telemetry import log
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import a_host
@@ -63,16 +63,16 @@ def in_force(conf, scheduler):
 @pytest.mark.parametrize('wrong', WRONG.values(), ids=WRONG)
 def test_what_is_wrong_changes_nothing_and_is_said(conf, path, scheduler, caplog, wrong):
     path.write_bytes(wrong)
-    refused = wiring.reload(conf, scheduler)
+    refused = wiring.reload(conf, scheduler.reconfigure)
     assert in_force(conf, scheduler) == (10, 110, 10, 110)
     (message,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
     assert message == f'Configuration is refused; the last one stays in force: error={refused}'
     assert refused
     # A supervisor starts its next worker with what was right.
-    _read_again(conf)
+    _reread_options(conf)
     wiring.settings(conf, scheduler.placing.pipeline)
     path.write_text(GOOD.format(20, 120))
-    assert wiring.reload(conf, scheduler) == ''
+    assert wiring.reload(conf, scheduler.reconfigure) == ''
     assert in_force(conf, scheduler) == (20, 120, 20, 120)
 
 
@@ -94,7 +94,7 @@ def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     yield folder
     sys.modules.pop('acme_late', None)
-    plugin_loader.look_again()
+    plugin_loader.rescan()
 
 
 def install(site, name, target):
@@ -108,10 +108,10 @@ def install(site, name, target):
 def test_a_plugin_that_was_installed_after_the_start_is_found(conf, path, scheduler, site):
     assert 'LateFilter' not in plugin_loader.installed(plugin_loader.FILTERS)
     path.write_text(GOOD.format(10, 110) + '[filters]\nextra_filters = LateFilter\n')
-    assert "'LateFilter': is not installed" in wiring.reload(conf, scheduler)
+    assert "'LateFilter': is not installed" in wiring.reload(conf, scheduler.reconfigure)
     site.joinpath('acme_late.py').write_text(LATE)
     install(site, 'LateFilter', 'acme_late:LateFilter')
-    assert wiring.reload(conf, scheduler) == ''
+    assert wiring.reload(conf, scheduler.reconfigure) == ''
     assert 'LateFilter' in [rule.name for rule in scheduler.placing.pipeline.filters]
 
 
@@ -119,7 +119,7 @@ def test_a_plugin_that_was_installed_after_the_start_is_found(conf, path, schedu
 def test_a_plugin_that_only_a_new_process_finds_is_told_as_such(conf, path, scheduler, site):
     install(site, 'LaterFilter', 'acme_elsewhere:LaterFilter')
     path.write_text(GOOD.format(10, 110) + '[filters]\nextra_filters = LaterFilter\n')
-    problem = wiring.reload(conf, scheduler)
+    problem = wiring.reload(conf, scheduler.reconfigure)
     assert "No module named 'acme_elsewhere'" in problem and 'start the process again' in problem
 
 
@@ -131,19 +131,19 @@ def test_every_answer_has_a_line_from_the_moment_it_is_asked_for(conf, path, sch
     def lines():
         caplog.clear()
         for _ in range(3):
-            scheduler.submit(a_request(), None, Waiter())
+            scheduler.submit(a_request(), None, WaitingReplies())
         assert scheduler.placing.step() == 3
         return [line.split()[0] for line in caplog.messages]
 
     assert lines() == ['Requests']
     path.write_text(path.read_text() + '[scheduler]\nlog_answers = each\n')
-    assert wiring.reload(conf, scheduler) == ''
+    assert wiring.reload(conf, scheduler.reconfigure) == ''
     assert lines() == ['Request'] * 3
 
 
 def test_a_file_that_is_gone_changes_nothing(conf, path, scheduler):
     path.unlink()
-    wiring.reload(conf, scheduler)
+    wiring.reload(conf, scheduler.reconfigure)
     assert in_force(conf, scheduler) == (10, 110, 10, 110)
 
 
@@ -161,10 +161,10 @@ def test_what_is_refused_changes_no_level_of_the_log(conf, path, scheduler, leve
     expected = logging.DEBUG if before != logging.DEBUG else logging.INFO
     debug = f'[DEFAULT]\ndebug = {expected == logging.DEBUG}\n'
     path.write_text(debug + GOOD.format(0, 120))
-    wiring.reload(conf, scheduler)
+    wiring.reload(conf, scheduler.reconfigure)
     assert level() == before
     path.write_text(debug + GOOD.format(20, 120))
-    wiring.reload(conf, scheduler)
+    wiring.reload(conf, scheduler.reconfigure)
     assert level() == expected
     assert in_force(conf, scheduler) == (20, 120, 20, 120)
 
@@ -206,7 +206,7 @@ def test_a_file_for_the_log_that_is_wrong_leaves_the_log_as_it_was(tmp_path):
         def read(number):
             os.utime(form, (number, number))
             try:
-                wiring.read_again(conf)
+                wiring.reread_options(conf)
             except Exception as e:
                 LOG.error('%s: %s', type(e).__name__, e)
             LOG.info('rabbit://gantt:secret@broker/ at %d', number)

@@ -2,8 +2,12 @@
 """The rules of the house that no linter knows, checked over the whole tree."""
 
 import ast
+import builtins
+import collections
+import functools
 import importlib
 import pathlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -47,6 +51,12 @@ def _tracked():
 FILES = _tracked()
 PYTHON = [path for path in FILES if path.suffix == '.py']
 OURS = [path for path in PYTHON if {*path.relative_to(ROOT).parts} & {'gantt', 'devel'}]
+
+
+@pytest.fixture(scope='module')
+def trees():
+    """Return the parsed modules of the package and of the programs over it."""
+    return {path: ast.parse(path.read_text()) for path in OURS}
 
 
 def _name(path):
@@ -97,19 +107,20 @@ def test_doubles_are_implementations_not_mocks():
     uses = [
         f'{_name(path)}:{line} {name}'
         for path in PYTHON
-        for line, name in _imports(ast.parse(path.read_text()))
+        if re.search('mock|mox', text := path.read_text())  # to read all of them takes seconds
+        for line, name in _imports(ast.parse(text))
         if name in MOCKS or name.startswith(('unittest.mock', 'mock.'))
     ]
     assert not uses
 
 
-def test_only_entry_points_touch_the_global_configuration():
-    allowed = [ROOT / 'gantt' / name for name in ('cmd', 'wsgi', 'examples')]
+def test_only_entry_points_touch_the_global_configuration(trees):
+    allowed = [ROOT / name for name in ('gantt/cmd', 'gantt/wsgi', 'devel/examples')]
     uses = []
-    for path in OURS:
+    for path, tree in trees.items():
         if any(path.is_relative_to(folder) for folder in allowed):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree):
             used = isinstance(node, ast.Attribute) and node.attr == 'CONF'
             imported = isinstance(node, ast.ImportFrom) and any(
                 alias.name == 'CONF' for alias in node.names
@@ -119,11 +130,11 @@ def test_only_entry_points_touch_the_global_configuration():
     assert not uses
 
 
-def test_lines_of_the_log_are_a_sentence_and_pairs():
+def test_lines_of_the_log_are_a_sentence_and_pairs(trees):
     shape = re.compile(r'(?:[A-Z]|gantt-)[^%]*[^%.](?:: (?:\w+=(?:http://)?%[^=]+)+)?')
     found = []
-    for path in OURS:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith('LOG.'):
                 continue
             line = node.args[ast.unparse(node.func) == 'LOG.log']
@@ -142,15 +153,141 @@ def test_every_source_file_names_its_license_first():
     assert not missing
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_says_what_it_is(trees):
     silent = [
         _name(path)
-        for path in OURS
+        for path, tree in trees.items()
         if (text := path.read_text()).strip()
-        and not ast.get_docstring(ast.parse(text))
+        and not ast.get_docstring(tree)
         and len(text.splitlines()) > 1
     ]
     assert not silent
+
+
+#: A dotted name of a module of the package, or of something in one.
+DOTTED = re.compile(r'(?:``|:\w+:`~?)(gantt(?:\.\w+)+)`')
+
+
+def _is_there(dotted):
+    """Return whether the longest importable part of a name has the rest as attributes."""
+    parts = dotted.split('.')
+    for length in range(len(parts), 0, -1):
+        try:
+            owner = importlib.import_module('.'.join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(owner, part):
+                return False
+            owner = getattr(owner, part)
+        return True
+    return False
+
+
+def test_dotted_names_in_texts_are_there():
+    """Entry points, error codes and files look alike: their second part is no module of ours."""
+    ours = {path.stem for path in (ROOT / 'gantt').iterdir()}
+    places = collections.defaultdict(set)
+    for path in FILES:
+        if path.suffix in ('.py', '.rst') and 'releasenotes' not in path.parts:
+            for dotted in DOTTED.findall(path.read_text()):
+                if dotted.split('.')[1] in ours and not dotted.endswith('.sample'):
+                    places[dotted].add(_name(path))
+    assert len(places) > 20
+    assert not {dotted: names for dotted, names in places.items() if not _is_there(dotted)}
+
+
+# -- docstrings ----------------------------------------------------------------------
+
+
+def _raises_fields(tree):
+    """Yield each name that a docstring of a module has after ``:raises``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for names in re.findall(r':raises([^:]*):', ast.get_docstring(node) or ''):
+                yield from (name.strip(' `~') for name in names.split(','))
+
+
+def _own_exceptions(trees):
+    """Names of the exception classes that the tree defines, each by any of its modules."""
+    bases = {
+        node.name: {ast.unparse(base).partition('[')[0].split('.')[-1] for base in node.bases}
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    names = {name for name in vars(builtins) if _is_exception(getattr(builtins, name))}
+    count = 0
+    while count < len(names):
+        count = len(names)
+        names |= {name for name, above in bases.items() if above & names}
+    return names
+
+
+def _is_exception(value):
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _imported(tree, name):
+    """Return what a dotted name of a module is by its imports, else None."""
+    alias, *rest = name.split('.')
+    for node in ast.walk(tree):
+        for named in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            if (named.asname or named.name) == alias:
+                path = [named.name] if isinstance(node, ast.Import) else [node.module, named.name]
+                value = pkgutil.resolve_name('.'.join(path))
+                return functools.reduce(
+                    lambda v, attribute: getattr(v, attribute, None), rest, value
+                )
+    return None
+
+
+def _unknown_raises(trees):
+    """Return (tree, name) of fields that name no exception that there is."""
+    known = _own_exceptions(trees)
+    return [
+        (tree, name)
+        for tree in trees
+        for name in _raises_fields(tree)
+        if name not in known and not _is_exception(_imported(tree, name))
+    ]
+
+
+def test_what_a_docstring_says_is_raised_is_an_exception(trees):
+    names = {id(tree): _name(path) for path, tree in trees.items()}
+    package = [tree for path, tree in trees.items() if path.is_relative_to(ROOT / 'gantt')]
+    assert sum(1 for tree in package for _ in _raises_fields(tree)) > 500
+    unknown = _unknown_raises(package)
+    assert not unknown, '\n'.join(f'{names[id(tree)]}: {name}' for tree, name in unknown)
+
+
+@pytest.mark.parametrize(
+    ('name', 'is_known'),
+    [
+        ('Own', True),
+        ('ValueError', True),
+        ('cfg.NoSuchOptError, Own', True),
+        ('Locked', False),
+        ('NoSuchOptError', False),
+        ('cfg.Locked', False),
+        ('cfg.ConfigOpts', False),
+        ('Holder', False),
+        ('', False),
+    ],
+)
+def test_an_exception_that_there_is_not_is_found(name, is_known):
+    text = f"""
+from oslo_config import cfg
+class Holder: ...
+class Base(Exception): ...
+class Own(Base): ...
+def f():
+    '''Return nothing.
+
+    :raises {name}: always
+    '''
+"""
+    assert bool(_unknown_raises([ast.parse(text)])) is not is_known
 
 
 # -- errors -----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 """The samples of the documents run."""
 
 import configparser
+import importlib
 import json
 import os
 import pathlib
@@ -11,15 +12,13 @@ import textwrap
 
 import pytest
 
+from devel.doubles import MemoryRecorder
 from devel.memory_store.stores import memory_stores
 from gantt import plugin_loader
-from gantt.core.messages.report import Hypervisor
-from gantt.core.messages.request import RequestSpec
-from gantt.core.resources.host import HostFacts
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.plugin_api import HostFacts, Hypervisor, InvalidMessage, RequestSpec
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.testing import clouds
+from gantt.testing import clouds, conformance
 from tests.nemesis.site import until
 from tests.rpc.bus import Bus
 
@@ -58,6 +57,17 @@ def test_the_per_host_filter_asks_only_when_the_hint_is_there():
     spec = RequestSpec(resources={'VCPU': 1}, hints={'min_hypervisor_version': ['2']})
     assert list(rule.mask(hosts, spec)) == [False, True, True]
     assert rule.reason_for(spec, {}) == 'hypervisor older than 2'
+    wrong = RequestSpec(resources={'VCPU': 1}, hints={'min_hypervisor_version': ['new']})
+    with pytest.raises(InvalidMessage, match='expected a number such as 7002000'):
+        rule.check_request(wrong)
+
+
+@pytest.mark.parametrize(
+    'name', ['headroom:HeadroomFilter', 'hypervisor_version:HypervisorVersionFilter']
+)
+def test_the_filters_conform(name):
+    module, _, plugin = name.partition(':')
+    conformance.check(getattr(importlib.import_module(f'acme_gantt.{module}'), plugin), cases=10)
 
 
 def test_the_weigher_prefers_the_tighter_host():

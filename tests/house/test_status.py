@@ -10,7 +10,7 @@ import pytest
 from gantt.cmd.checks.database import check_schema
 from gantt.cmd.checks.results import Severity
 from gantt.db.schema import migration
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 from tests.builders import a_draft, a_host, claimed
 from tests.options import options_of
 
@@ -97,7 +97,7 @@ def test_a_database_of_another_service_fails_one_check(foreign, check):
     result, details = checks['Schema of the database']
     assert result == STOP
     assert "another service's" in details
-    assert checks['Hosts'] == (READY, 'not looked at: the schema comes first')
+    assert checks['Hosts'] == (READY, 'skipped: bring the schema up to date first')
     assert checks['Options'][0] == READY
 
 
@@ -213,6 +213,16 @@ def test_a_database_that_is_away_stops_it(site, check):
     assert code == STOP
     assert checks['Schema of the database'][1].startswith('the database does not answer')
     assert 's3cret' not in str(checks)
+
+
+def test_what_is_logged_is_not_among_the_results(site, synced, program):
+    config = site.joinpath('gantt.conf')
+    lines = [line for line in config.read_text().splitlines() if not line.startswith('log_file')]
+    lines.insert(1, 'transport_url = rabbit://guest:guest@127.0.0.1:1/')
+    config.write_text('\n'.join(lines))
+    _, out, error = program('status', 'upgrade', 'check', '--json')
+    assert json.loads(out)['checks']
+    assert 'Call failed and is repeated' in error
 
 
 def test_people_get_a_table(synced, program):

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gantt.compute.agent import key_file
-from gantt.core.claims.claim import PlannedFor
+from gantt.core.claims.claim import FormerReservation
 from gantt.core.messages.build import Build
 from gantt.core.messages.layout import Layout
 from gantt.core.records.audit_trail import AuditEntry
@@ -38,12 +38,12 @@ STORED: dict[str, Any] = {
     'hosts.signing_key': HostKey,
     'requests.answer': Answer,
     'claims.layout': Layout,
-    'claims.planned': PlannedFor,
+    'claims.former_reservation': FormerReservation,
     'decisions.packed': StoredDecision,
     'table_logs.chunk': Event,
     'audit trail': AuditEntry,
     'journal of an agent': Build,
-    'key file of an agent': key_file._Content,
+    'key file of an agent': key_file._KeyFileContent,
 }
 
 

@@ -130,5 +130,5 @@ def test_no_class_inherits_by_more_than_three_steps():
     paths = {**modules(), **modules('devel')}
     bases = bases_by_class(paths)
     assert len(bases) > 1000
-    assert ancestors(bases, 'gantt.core.filters.physical.RamFilter') == 3
+    assert ancestors(bases, 'gantt.core.filters.host_limits.RamFilter') == 3
     assert [name for name in bases if ancestors(bases, name) > ANCESTORS_MOST] == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2 as httpx
 
-from gantt.http.app import make_app
+from gantt.cmd.http_app import make_app
 from gantt.http.context import Caller
 from tests.http.site import Site, fixed
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 
-from gantt.http import auth, policy
-from gantt.http.app import make_app
+from gantt.cmd import policies
+from gantt.cmd.http_app import make_app
+from gantt.http import auth
 from gantt.http.middleware import Wsgi
 from tests.http import identity
 from tests.http.identity import Keystone
@@ -71,7 +72,7 @@ def guarded(
         site.client,
         site.metrics,
         strategy=auth.strategy('keystone', conf),
-        rules=policy.PolicyEnforcer(conf),
+        rules=policies.enforcer(conf),
         plans=site.plans,
     )
 

@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gantt import plugin_loader
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.messages.place_group import (
-    ChangeGroup,
-    ExtendGroupPlan,
-    PlaceGroup,
-    ReleaseGroupPlan,
-)
+from gantt.cmd.http_app import make_app
 from gantt.core.messages.report import NumaCell, ReportedMetric, Running
 from gantt.core.messages.request import (
     CancelClaims,
@@ -27,7 +21,14 @@ from gantt.core.messages.request import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer, error_of
-from gantt.http.app import make_app
+from gantt.groups.insights import HOOKS
+from gantt.groups.model.group_answer import GroupAnswer
+from gantt.groups.model.place_group import (
+    ChangeGroup,
+    ExtendGroupPlan,
+    PlaceGroup,
+    ReleaseGroupPlan,
+)
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.recorder import StoreRecorder
@@ -171,6 +172,7 @@ class Site:
         self.insights = Insights(
             self.world.store,
             plugin_loader.load_pipeline(),
+            HOOKS,
             self.world.scheduler.settings,
             self.world.clock,
         )

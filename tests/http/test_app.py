@@ -4,6 +4,7 @@
 import io
 import json
 import logging
+import socket
 import threading
 import time
 import wsgiref.util
@@ -15,10 +16,12 @@ import pytest
 from openapi_spec_validator import validate
 
 from gantt import exceptions
-from gantt.http import app as http_app
+from gantt.cmd import http_app, policies
+from gantt.cmd.http_app import make_app
+from gantt.groups import http as group_plans
 from gantt.http import auth, microversion, openapi, policy, request_access, requested_fields
-from gantt.http.app import make_app
-from gantt.http.handlers import decisions, group_plans, root
+from gantt.http.caller import Caller
+from gantt.http.handlers import decisions, root
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
 from tests.http.site import Site, fixed
@@ -92,7 +95,7 @@ def test_a_body_without_a_length_is_bounded_too(site: Site) -> None:
     wsgiref.util.setup_testing_defaults(environ)
     environ |= {'CONTENT_TYPE': 'application/json', 'HTTP_TRANSFER_ENCODING': 'chunked'}
     environ['wsgi.input'] = io.BytesIO(b''.join(chunks()))
-    body = b''.join(site.app(environ, lambda status, headers: None))
+    body = b''.join(site.app(environ, lambda *_: None))
     assert json.loads(body)['errors'][0]['code'] == 'gantt.length_required'
     server = HttpServer(site.app, '127.0.0.1', 0, threads=1)
     server.start()
@@ -101,6 +104,19 @@ def test_a_body_without_a_length_is_bounded_too(site: Site) -> None:
     assert server.stop(5)
     assert answer.status_code == 413
     assert _error(answer)['code'] == 'gantt.payload_too_large'
+
+
+def test_an_answer_is_sent_together_with_its_head() -> None:
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        start_response('200 OK', [('Content-Length', '2000')])
+        return [b'.' * 2000]
+
+    server = HttpServer(app, '127.0.0.1', 0, threads=1)
+    server.start()
+    with socket.create_connection(('127.0.0.1', server.port), 10) as connection:
+        connection.sendall(b'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')
+        assert connection.recv(1 << 16).endswith(b'\r\n\r\n' + b'.' * 2000)
+    assert server.stop(5)
 
 
 def test_stopping_finishes_what_was_begun(site: Site) -> None:
@@ -248,7 +264,7 @@ def test_an_unknown_auth_strategy_names_the_option_and_the_choices() -> None:
 
 def test_a_rule_refuses_who_has_no_role_for_it() -> None:
     with pytest.raises(policy.Forbidden, match='asks for role:admin; you have the roles reader'):
-        policy.defaults().check('gantt:hosts:disable', http_app.Caller(roles=('reader',)))
+        policies.defaults().check('gantt:hosts:disable', Caller(roles=('reader',)))
 
 
 def test_further_checks_are_part_of_health(site: Site) -> None:
@@ -297,20 +313,20 @@ def test_the_openapi_document_is_valid_and_has_every_route(caller: httpx.Client)
 def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
     # These are asked within routes, beside the rule of the route.
     within = {
-        decisions.WHOLE,
-        request_access.HOSTS,
-        group_plans.LONG,
-        requested_fields.CLAIM,
-        requested_fields.MIGRATE,
-        requested_fields.RULES,
-        requested_fields.TRUSTED,
-        root.DETAILS,
+        decisions.FULL_EXPLANATION_POLICY,
+        request_access.HOSTS_POLICY,
+        group_plans.LONG_PLAN_POLICY,
+        requested_fields.CLAIM_POLICY,
+        requested_fields.MIGRATE_POLICY,
+        requested_fields.RULES_POLICY,
+        requested_fields.TRUSTED_POLICY,
+        root.DETAILS_POLICY,
     }
-    assert {route.rule for route in http_app.ROUTES} | within == policy.defaults().rules
+    assert {route.rule for route in http_app.ROUTES} | within == policies.defaults().rules
 
 
 #: Paths that are asked with a body and write nothing.
-READING = ('/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay', '/v1/places')
+READING = ('/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay', '/v1/sealed-hosts')
 #: Messages that have a dry run as a field.
 TAKE_DRY_RUN = ('SelectDestinations', 'PlaceGroup', 'ChangeGroup')
 #: Between zones an evaluation is the dry run of an allocation.
@@ -318,7 +334,7 @@ BETWEEN_ZONES = '/zone/v1/'
 
 
 def test_whatever_writes_has_a_dry_run() -> None:
-    document = openapi.document(http_app.ROUTES)
+    document = openapi.document(http_app.ROUTES, policies.list_rules())
     for path, methods in document['paths'].items():
         for method, operation in methods.items():
             if method == 'get' or path in READING or path.startswith(BETWEEN_ZONES):

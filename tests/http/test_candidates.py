@@ -11,14 +11,14 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from gantt.http import policy
-from gantt.http.placement import versions
-from gantt.http.placement.app import make_placement_app
-from gantt.http.placement.dispatch import served
-from gantt.http.placement.handlers.candidates import EXTRAS_HEADER
+from gantt.cmd import policies
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
-from gantt.insights.candidates import Candidates
+from gantt.insights.candidates import ProviderTableReader
+from gantt.placement_api.http import versions
+from gantt.placement_api.http.app import make_placement_app
+from gantt.placement_api.http.dispatch import mounted_app
+from gantt.placement_api.http.handlers.candidates import EXTRAS_HEADER
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import uuid_of
@@ -33,7 +33,9 @@ class CandidatesSite:
     :ivar roots: uuids of two hosts, each with three equal devices of two units
     """
 
-    def __init__(self, steps: int = 300, kind: type[Candidates] = Candidates) -> None:
+    def __init__(
+        self, steps: int = 300, kind: type[ProviderTableReader] = ProviderTableReader
+    ) -> None:
         self.store = sqlite_store(SystemClock())
         self.metrics = MetricRegistry()
         self.table = kind(self.store.candidates, steps, self.metrics.count)
@@ -41,7 +43,7 @@ class CandidatesSite:
             self.store,
             self.metrics,
             HttpSettings(),
-            policy.defaults(),
+            policies.defaults(),
             candidates=self.table,
         )
         transport = httpx.WSGITransport(self.app)
@@ -130,7 +132,7 @@ def test_the_table_tells_its_size_and_its_age(site):
     assert site.metrics.value('gantt_candidate_searches_over_budget_total') == 0
 
 
-class HeldUp(Candidates):
+class HeldUp(ProviderTableReader):
     """Whoever searches waits until it may go on."""
 
     go_on = threading.Event()
@@ -144,7 +146,7 @@ class Flood:
     """Connections to a server of four threads, each with the token of a project."""
 
     def __init__(self, site: CandidatesSite) -> None:
-        app = served(_nothing, site.app, False)
+        app = mounted_app(_nothing, site.app, False)
         self.server = HttpServer(app, '127.0.0.1', 0, threads=4)
         self.server.start()
         self.queue = self.server._server.task_dispatcher.queue
@@ -178,7 +180,7 @@ def test_a_flood_of_searches_of_one_project_leaves_threads_to_others():
         for project in ('red', 'blue'):  # the server learns whose tokens these are
             answer = flood.ask(project, 'resource_providers').recv(100)
             assert answer.startswith(b'HTTP/1.1 200')
-        flood.until(lambda: not flood.queue._begun)
+        flood.until(lambda: not flood.queue._begun_by_owner)
         HeldUp.go_on.clear()
         path = f'allocation_candidates?resources={VGPU}:1'
         searches = [flood.ask('red', path) for _ in range(6)]

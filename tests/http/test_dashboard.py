@@ -11,9 +11,9 @@ import pytest
 
 from bench.browser import COMMANDS, Browser, command
 from gantt import exceptions
+from gantt.cmd.http_app import make_app
 from gantt.core.messages.resource_classes import Inventory
 from gantt.http import auth
-from gantt.http.app import make_app
 from gantt.http.server import HttpServer
 from tests.http import identity
 from tests.http.callers import as_caller, ask
@@ -129,7 +129,7 @@ def test_it_says_what_the_interface_says(
     assert label == 'Heat map of 6 hosts by free share of VCPU: 5 up, 1 stale'
     assert '4\nlive claims' in _text(browser, '#tiles')
     assert 'placed: 2' in _text(browser, '#rate')
-    assert 'no valid host: 2' in _text(browser, '#rate')
+    assert 'no valid host or pool: 2' in _text(browser, '#rate')
     assert '1 confirmed, half within' in browser.run(
         "[...document.querySelectorAll('#wait title')].at(-1).textContent"
     )
@@ -174,10 +174,13 @@ def test_nothing_that_can_be_opened_shows_a_value_that_is_not_there(
     assert len(pools) == 2
     for text in pools:
         assert '1 pool was looked at' in text
+        assert 'no valid host' not in text
         assert 'hosts' not in text.split('How it was made')[0]
         assert 'Host\t' not in text and 'oldest report' not in text
+    assert sum('no valid pool' in text for text in pools) == 1
     assert sum('oldest report' in text for text in dialogs) == 2  # of two where hosts were left
     page = shown['page']
+    assert 'no valid pool' in page and 'no valid host or pool' in page
     assert '8\nlive claims' in page  # 4 on hosts, 3 planned, 1 on a pool
     assert '2 refusals. A host counts once for each of them: 12 in all.' in page
     assert '1 refusal for want of a pool beside them.' in page

@@ -12,13 +12,13 @@ import pytest
 from gantt import exceptions, plugin_loader
 from gantt.core.messages import base
 from gantt.core.messages.keys import known_keys
-from gantt.core.messages.keys.known_keys import KNOWN, KeyOf
+from gantt.core.messages.keys.known_keys import KNOWN_KEYS, KeyKind
 from gantt.core.messages.report import Hypervisor, NumaCell
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import error_of
 from gantt.http.server import HttpServer
-from gantt.rpc.nova import spec as nova_spec
+from gantt.nova.wire import spec as nova_spec
 from tests.cli.conftest import run
 from tests.http.site import Site, fixed
 from tests.planner import a_description, a_member
@@ -26,7 +26,7 @@ from tests.rpc.bus import load
 from tests.world import Host, new_uuid
 
 RESOURCES = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
-FLAVOR, IMAGE, HINT = KeyOf.FLAVOR, KeyOf.IMAGE, KeyOf.HINT
+FLAVOR, IMAGE, HINT = KeyKind.FLAVOR, KeyKind.IMAGE, KeyKind.HINT
 SMALL, BIG, REFUSED, NOBODY = 'small', 'big', 'refused', 'nobody'
 #: What the small host has and the big one has not.
 TRAITS = [
@@ -103,7 +103,7 @@ BOTH = {
         for given, outcome in cases
     ]
     for name, cases in FLAVORS.items()
-    if known_keys.known(IMAGE, name.replace('hw:', 'hw_').replace('.N', '.0')) is not None
+    if known_keys.known_key(IMAGE, name.replace('hw:', 'hw_').replace('.N', '.0')) is not None
 }
 IMAGES = {
     **BOTH,
@@ -286,7 +286,7 @@ DOORS = (*QUICK, http, plan_member, command_line)
 def test_a_key_means_the_same_at_every_door(site, of):
     wrong = []
     for name, cases in CASES[of].items():
-        assert name in {key.name for key in KNOWN if key.of is of}, name
+        assert name in {key.name for key in KNOWN_KEYS if key.of is of}, name
         for given, expected in cases:
             spec = {
                 'resources': RESOURCES,
@@ -322,7 +322,7 @@ def outcome(text, given):
 
 def test_every_key_that_places_has_a_case():
     for of, cases in CASES.items():
-        named = {key.name for key in KNOWN if key.of is of and (key.places or not key.readers)}
+        named = {key.name for key in KNOWN_KEYS if key.of is of and (key.places or not key.readers)}
         assert cases.keys() >= named, named - cases.keys()
 
 

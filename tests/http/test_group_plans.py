@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from gantt.core.filters.rules import RulesFilter
 from gantt.core.messages.request import Destination
-from gantt.http import policy_access, requested_fields
-from gantt.http.handlers import group_plans
+from gantt.groups import http as group_plans
+from gantt.http import request_access, requested_fields
 from tests.http.callers import as_caller
 from tests.http.site import Site, fixed
 from tests.planner import a_description, a_member, a_plan_request, a_planner, before_commit
@@ -67,7 +67,9 @@ def test_who_may_use_rules_names_levels_of_facts_that_these_may_be_about(monkeyp
         if isinstance(host_filter, RulesFilter)
     )
     monkeypatch.setattr(rules, 'user_facts', ['metadata'])
-    monkeypatch.setattr(policy_access, 'RULES', 'gantt:group_plans:create')  # as of a site's file
+    monkeypatch.setattr(
+        request_access, 'RULES_POLICY', 'gantt:group_plans:create'
+    )  # as of a site's file
     with as_caller(site, 'member', 'reader') as member:
         hidden, shown = plan_at(member, 'cell'), plan_at(member, 'metadata.rack')
     with as_caller(site, 'admin') as admin:
@@ -85,7 +87,7 @@ def plan_of(number, count=2, vcpu=2, **body):
 @pytest.fixture
 def may_claim(monkeypatch):
     """Members of projects may claim, as a file of policies of a site can say."""
-    monkeypatch.setattr(requested_fields, 'CLAIM', 'gantt:group_plans:create')
+    monkeypatch.setattr(requested_fields, 'CLAIM_POLICY', 'gantt:group_plans:create')
 
 
 def test_who_may_not_claim_holds_no_places():

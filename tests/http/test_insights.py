@@ -65,7 +65,7 @@ def test_capacity_is_what_really_fits(site: Site, name: str) -> None:
 def test_capacity_says_what_runs_out_first(site: Site) -> None:
     room = site.insights.capacity(RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 16_000}))
     assert room.runs_out == {'MEMORY_MB': 4}
-    assert room.funnel[-1].left == 4
+    assert room.funnel[-1].remaining == 4
 
 
 def test_a_table_of_silent_hosts_is_not_known_rather_than_full(site: Site) -> None:
@@ -180,7 +180,7 @@ def test_the_funnel_adds_up(site: Site) -> None:
         site.place(1, VCPU=400)
     [member] = site.insights.explain(fixed(1)).members
     assert sum(step.removed for step in member.funnel) + member.survivors == 6
-    assert member.funnel[-1].left == member.survivors == 0
+    assert member.funnel[-1].remaining == member.survivors == 0
 
 
 def test_an_explanation_fits_80_columns_whatever_the_names(site: Site) -> None:

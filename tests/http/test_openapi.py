@@ -245,7 +245,7 @@ LAST: list[tuple[str, dict[str, Any], int]] = [
     ('list_zones', {}, 200),
     ('show_zone', {}, 404),
     ('remove_zone', {}, 404),
-    ('redeem_place', {}, 410),
+    ('unseal_host', {}, 410),
     # Who calls is no zone above.
     ('discover_zone', {}, 403),
     ('evaluate_zone', {}, 403),

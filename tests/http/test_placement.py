@@ -9,11 +9,12 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from gantt.cmd import policies
 from gantt.core.records.audit_trail import AuditEntry
-from gantt.http import auth, policy
-from gantt.http.placement import dispatch, versions
-from gantt.http.placement.app import ROUTES, make_placement_app
+from gantt.http import auth
 from gantt.http.settings import HttpSettings
+from gantt.placement_api.http import dispatch, versions
+from gantt.placement_api.http.app import ROUTES, make_placement_app
 from gantt.scheduler.clock import SystemClock
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import a_host, uuid_of
@@ -39,7 +40,7 @@ class Served:
             self.store,
             MetricRegistry(),
             HttpSettings(**settings),
-            policy.defaults(),
+            policies.defaults(),
             strategy,
             self.trail.append,
         )
@@ -251,7 +252,7 @@ def test_it_is_below_a_path_and_at_the_root_where_that_is_wanted(
     served: Served, at_root: bool
 ) -> None:
     served.make()
-    app = dispatch.served(Served._own, served.app, at_root)
+    app = dispatch.mounted_app(Served._own, served.app, at_root)
     client = httpx.Client(transport=httpx.WSGITransport(app), base_url='http://localhost')
     for path in ('/placement', '/placement/'):
         assert client.get(path).json()['versions'][0]['max_version'] == '1.39'

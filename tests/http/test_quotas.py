@@ -6,8 +6,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from gantt.http import policy
-from gantt.http.app import make_app
+from gantt.cmd import policies
+from gantt.cmd.http_app import make_app
 from gantt.http.context import Caller
 from gantt.scheduler.quotas import REFRESH_SECONDS
 from tests.http import identity
@@ -26,7 +26,7 @@ class Doors:
     def __init__(self, folder: Any, text: str = MEMBERS_CLAIM) -> None:
         (folder / 'policy.yaml').write_text(text)
         sections = {'api': {}, 'oslo_policy': {'policy_file': folder / 'policy.yaml'}}
-        self.rules = policy.PolicyEnforcer(identity.configuration(folder, sections))
+        self.rules = policies.enforcer(identity.configuration(folder, sections))
         self.site = Site()
         self.kept: list[Any] = []
         self.numbers = iter(range(100, 10_000))
@@ -40,7 +40,7 @@ class Doors:
             site.metrics,
             strategy=lambda req: caller,
             rules=self.rules,
-            keep=self.kept.append,
+            store_entry=self.kept.append,
         )
         with httpx.Client(transport=httpx.WSGITransport(app), base_url='http://gantt') as client:
             return client.request(method, path, json=body, headers=LATEST)

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from gantt import exceptions
+from gantt.cmd.http_app import make_app
 from gantt.core.messages import base
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.policy_set import GroupPolicyKind, LevelPolicy, PolicySet
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
 from gantt.core.placement.what_if_edits import HostEdit, HostEdits
-from gantt.http.app import make_app
 from gantt.http.context import Caller
 from gantt.insights.replaying import Otherwise
 from tests.http.site import Site, fixed
@@ -73,7 +72,7 @@ def test_every_kept_decision_is_made_again_bit_for_bit(site: Site) -> None:
 def test_a_decision_of_filters_in_another_order_is_made_again_in_that_order(site: Site) -> None:
     placing = site.world.scheduler.placing
     names = [rule.name for rule in placing.pipeline.filters]
-    placing.use(placing.pipeline.in_order(names[::-1]))
+    placing.use_pipeline(placing.pipeline.in_order(names[::-1]))
     busy(site)
     for number in (1, 3, 5):
         replay = site.insights.replay(fixed(number))
@@ -189,15 +188,16 @@ def test_any_host_that_passed_is_compared_with_the_others(site: Site) -> None:
     everybody = site.insights.explain(fixed(2))
     for number, member in enumerate(everybody.members):
         placed = site.insights.explain(fixed(2), member.host).host_scores[number]
-        assert (placed.member, placed.place, placed.score.chosen) == (number, 1, True)
-        assert placed.of == member.survivors
+        assert (placed.member, placed.rank, placed.score.chosen) == (number, 1, True)
+        assert placed.survivors == member.survivors
     places = {}
     for n in range(1, 7):
         explanation = site.insights.explain(fixed(1), f'cmp-{n}')
-        [of] = explanation.host_scores or [None]
-        if of is not None:
-            places[of.place] = of.score
-            assert any(f'is number {of.place} of {of.of}' in line for line in explanation.lines)
+        [host_score] = explanation.host_scores or [None]
+        if host_score is not None:
+            places[host_score.rank] = host_score.score
+            line = f'is number {host_score.rank} of {host_score.survivors}'
+            assert any(line in shown for shown in explanation.lines)
     assert sorted(places) == list(range(1, len(places) + 1))
     totals = [places[place].total for place in sorted(places)]
     assert totals == sorted(totals, reverse=True)
@@ -247,7 +247,10 @@ def test_an_edit_that_changes_nothing_changes_no_answer(site: Site) -> None:
         ({'change': {'cmp-9': HostEdit()}}, 'did you mean cmp-'),
         ({'change': {'cmp-1': HostEdit(like='cmp-2')}}, 'hosts.change.cmp-1.like'),
         ({'add': {'new': HostEdit()}}, 'hosts.add.new'),
-        ({'add': {'cmp-1': HostEdit(like='cmp-2')}}, 'there is a host cmp-1 already'),
+        (
+            {'add': {'cmp-1': HostEdit(like='cmp-2')}},
+            'expected a new name; there is a host cmp-1 already',
+        ),
         ({'add': {'new': HostEdit(resources={'RAM': 1})}}, 'RAM'),
         ({'change': {'cmp-1': HostEdit(aggregates=['x'])}}, 'hosts.change.cmp-1.aggregates'),
         (
@@ -256,11 +259,11 @@ def test_an_edit_that_changes_nothing_changes_no_answer(site: Site) -> None:
         ),
         (
             {'add': {'cmp': HostEdit(like='cmp-1', count=3)}, 'remove': ['cmp-1']},
-            'hosts.add.cmp: there is a host cmp-2 already',
+            'hosts.add.cmp: expected a new name; there is a host cmp-2 already',
         ),
         (
             {'add': {'x-2': HostEdit(like='cmp-1'), 'x': HostEdit(like='cmp-1', count=3)}},
-            'hosts.add.x: hosts.add.x-2 has a host x-2 as well',
+            'hosts.add.x: expected a new name; hosts.add.x-2 has a host x-2 as well',
         ),
         (
             {'change': {'cmp-1': HostEdit(traits=['CUSTOM_A', 'lower case!'])}},

@@ -73,7 +73,7 @@ def test_a_host_whose_groups_do_not_go_together_is_told_so(
     site.insights.reload_soon()
     explanation = site.insights.explain(fixed(1), host=site.world.scheduler.cache.working.names[0])
     removed = {step.filter: step.why for step in explanation.host_filters if step.passes is False}
-    assert removed == {'ResourcesFilter': tree_room.NOT_TOGETHER}
+    assert removed == {'ResourcesFilter': tree_room.NOT_TOGETHER_REASON}
     assert 'too little is free' not in str(explanation)
 
 

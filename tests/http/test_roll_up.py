@@ -4,7 +4,7 @@
 import httpx2 as httpx
 import pytest
 
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from tests.http.site import Site, fixed
@@ -47,7 +47,7 @@ def test_hosts_and_pools_are_one_pool(site, ask):
     assert disks['capacity'] == of_class(before, 'DISK_GB')['capacity'] + 1_000_000
     assert disks['largest'] == 1_000_000
 
-    wish = AllocationWish(
+    wish = WantedAllocations(
         consumer=fixed(7),
         allocations={pool.uuid: {'DISK_GB': 400_000}},
         project_id='p',

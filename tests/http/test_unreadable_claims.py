@@ -10,7 +10,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.topology.free import FreeTopology
 from gantt.db.hosts import rows
 from gantt.db.schema import models
-from gantt.scheduler.ports.zones import LocalShare
+from gantt.zones.ports import LocalShare
 from tests.builders import a_draft, a_host, claimed, commit, live, new_uuid, state_of
 from tests.conftest import READERS
 from tests.contract.test_zones import EAST, a_request, below, finish, outcome_of
@@ -21,7 +21,7 @@ _c = models.claims
 KINDS = READERS[:2]
 POISON = [
     {'layout': '{"cells": [{'},
-    {'planned': '{"later": 1}'},
+    {'former_reservation': '{"later": 1}'},
     {'other': '{"CUSTOM_A": "many"}'},
     {'state': 'parked'},
     {'lifecycle': 'later'},
@@ -113,7 +113,7 @@ def test_their_leases_their_host_and_their_neighbours_stand_them(make_store, kin
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_a_request_for_one_of_their_consumers_is_barred_and_those_beside_it_placed(
+def test_a_request_for_one_of_their_consumers_is_rejected_and_those_beside_it_placed(
     make_store, kind
 ):
     store = make_store(kind)
@@ -123,7 +123,7 @@ def test_a_request_for_one_of_their_consumers_is_barred_and_those_beside_it_plac
         spoil(store, claim.id, poison)
         again, beside = a_draft().taking(host, claim.consumer), a_draft().taking(host, vcpu=0)
         outcomes = commit(store, again, beside).outcomes
-        assert [of.outcome for of in outcomes] == ['barred', 'placed'], poison
+        assert [of.outcome for of in outcomes] == ['rejected', 'placed'], poison
 
 
 @pytest.mark.parametrize('stored', ['{"cells": [{', '{"later": 1}', '[]', '\x00'])
@@ -135,9 +135,9 @@ def test_a_layout_that_cannot_be_read_leaves_nothing_inside_of_its_host(stored):
         Layout(cells=[CellLayout(cell=0, vcpus=[0], pins=[(0, 2)])]),
     ]
     free = FreeTopology(numa, [], {})
-    assert all(map(free.holds, layouts))
-    taken = FreeTopology(numa, [], {}, [rows.layout(stored)])
-    assert not any(map(taken.holds, layouts))
+    assert all(map(free.has_free, layouts))
+    taken = FreeTopology(numa, [], {}, [rows.decode_layout(stored)])
+    assert not any(map(taken.has_free, layouts))
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -154,12 +154,12 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
     with store.database.engine.begin() as connection:
         connection.execute(models.child_claims.update().values(purpose='later'))
     (news,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (news.claim.state, news.claim.purpose) == ('confirmed', 'create')
-    assert [
-        claim.purpose for claim in store.zone_claims.child_claims(consumers=request.consumers)
-    ] == ['create']
+    assert (news.state, news.purpose) == ('confirmed', 'create')
+    assert [claim.purpose for claim in store.child_claims.find(consumers=request.consumers)] == [
+        'create'
+    ]
     for consumer in request.consumers:
-        assert outcome_of(store, a_request(consumers=[consumer])) == 'barred'
+        assert outcome_of(store, a_request(consumers=[consumer])) == 'rejected'
 
 
 def test_one_in_a_zone_below_is_listed_with_its_problem_beside_the_others(make_store):

@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from gantt import plugin_loader
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages.report import NumaCell
-from gantt.core.nova.events import GuestsListed, NovaCast
 from gantt.db.schema import models
+from gantt.groups.insights import HOOKS
 from gantt.insights.read_model import Insights
+from gantt.nova.model.events import GuestsListed, NovaCast
 from tests.builders import CLEAN, a_draft, a_host, claimed, list_providers
 from tests.conftest import READERS
 from tests.http.callers import as_caller
@@ -68,7 +69,7 @@ def test_processes_start_show_them_and_place_on_all_others(make_store, caplog):
     world.schedulers.clear()
     world.scheduler = world.another_scheduler()
     settings, clock = world.scheduler.settings, world.clock
-    site.insights = Insights(world.store, plugin_loader.load_pipeline(), settings, clock)
+    site.insights = Insights(world.store, plugin_loader.load_pipeline(), HOOKS, settings, clock)
     with as_caller(site, 'admin') as admin:
         hosts = {host['name']: host for host in admin.get('/v1/hosts').json()['hosts']}
         shown = {name: admin.get(f'/v1/hosts/{name}').json() for name in bad}
@@ -169,7 +170,7 @@ def test_broadcasts_of_before_that_cannot_be_read_are_forgotten(make_store):
         words = [GuestsListed(host=claim.host, consumers=[claim.consumer]) for claim in claims]
         requested_at = 2_000_000_000.0 + 120 * next(turns)
         return store.nova.apply_guest_events(
-            [NovaCast(requested_at=requested_at, word=word) for word in words]
+            [NovaCast(requested_at=requested_at, event=word) for word in words]
         )
 
     turns = itertools.count()

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from gantt.core.groups import group_answer
+from gantt.cmd.http_app import make_app
 from gantt.db.schema import models
-from gantt.http.app import make_app
+from gantt.groups.model import group_answer
 from gantt.http.context import Caller
 from tests.http.callers import LATEST
 from tests.http.site import Site, fixed
@@ -32,8 +32,11 @@ def no_text(row):
 
 
 def with_another_answer(row):
-    body = msgspec.msgpack.decode(bytes(row.plan)[len(group_answer.GROUP_ANSWER) :])
-    return {'plan': group_answer.GROUP_ANSWER + msgspec.msgpack.encode({**body, 'revision': 'two'})}
+    body = msgspec.msgpack.decode(bytes(row.plan)[len(group_answer.GROUP_ANSWER_PREFIX) :])
+    return {
+        'plan': group_answer.GROUP_ANSWER_PREFIX
+        + msgspec.msgpack.encode({**body, 'revision': 'two'})
+    }
 
 
 @pytest.fixture(params=[of_a_later_release, cut_off, no_text, with_another_answer])

@@ -125,7 +125,7 @@ class Replay:
         assert (outcome.outcome, outcome.adopted) == ('applied', [])
 
     def crash(self):
-        self.host.register(after=self.host.epoch)
+        self.host.register(last_epoch=self.host.epoch)
         self.epochs[len(self.epochs) + 1] = self.host.epoch
 
     register = crash

@@ -9,7 +9,8 @@ time: a lease and the deadline of a row may run out at any moment.
 
 Offers are not in here, as they bind nobody: a run tries its own hosts or the zone below, as it
 likes.  What happens to a row, whose keys are whose, and how a claim ends is decided by the
-functions of production: ``judge_request``, ``takes_over``, ``key_of`` and ``after``.
+functions of production: ``check_request_row``, ``takes_over``, ``request_id_in_zone`` and
+``next_state``.
 
 A flaw takes out one rule.  What is promised is in ``zone_promises``, where it is all explored.
 """
@@ -18,11 +19,11 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gantt.core.claims.claim import LIVE, Event, State, after
-from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
-from gantt.core.claims.request_state import judge_request
+from gantt.core.claims.claim import LIVE_STATES, Event, State, next_state
+from gantt.core.claims.commit import ClaimColumns, CommitStatus, RequestDraft, RequestOutcome
+from gantt.core.claims.request_state import check_request_row
 from gantt.core.claims.request_state import takes_over as replaces
-from gantt.scheduler.zones.share_claimer import key_of
+from gantt.zones.service.share_claimer import request_id_in_zone
 
 #: What can be left out, and the promise that breaks then.
 FLAWS = {
@@ -69,7 +70,7 @@ class Bounds(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Of a request, as ``judge_request`` reads it."""
+    """Row of a request, as ``check_request_row`` reads it."""
 
     state: str
     owner: str
@@ -149,7 +150,7 @@ def put(pairs: Pairs, key: str, value: object) -> Pairs:
 
 @functools.cache
 def key(token: str, place: str) -> str:
-    return key_of(token, place)
+    return request_id_in_zone(token, place)
 
 
 @functools.cache
@@ -157,7 +158,7 @@ def judged(
     row: Row | None, name: str, owner: str, attempt: int, continues: bool, over: int | None
 ) -> RequestOutcome | None:
     """What the one judge of all stores says."""
-    return judge_request(row, draft_of(name, owner, attempt, continues, over), NOW)
+    return check_request_row(row, draft_of(name, owner, attempt, continues, over), NOW)
 
 
 def draft_of(
@@ -170,7 +171,7 @@ def draft_of(
         attempt=attempt,
         continues=continues,
         takes_over=over,
-        claims=(),
+        claims=ClaimColumns(),
     )
 
 
@@ -180,7 +181,7 @@ def holds(zone: Zone, request: str) -> bool:
     if row is not None and row.state == 'open' and row.deadline > NOW:
         return True
     records = (record for pairs in (zone.below, zone.claims) for _, record in pairs)
-    return any(record.request == request and record.state in LIVE for record in records)
+    return any(record.request == request and record.state in LIVE_STATES for record in records)
 
 
 class Opened(NamedTuple):
@@ -246,12 +247,12 @@ class Model:
                 released = row._replace(owner='', attempt=row.attempt + 1)
                 now = now._replace(rows=put(now.rows, other, released))
             if holds(now, other):
-                return Opened(zone._replace(rows=put(zone.rows, name, None)), outcome='barred')
+                return Opened(zone._replace(rows=put(zone.rows, name, None)), outcome='rejected')
         if any(
-            record.consumer == consumer and record.state in LIVE and record.request != name
+            record.consumer == consumer and record.state in LIVE_STATES and record.request != name
             for _, record in zone.claims
         ):
-            return Opened(zone._replace(rows=put(zone.rows, name, None)), outcome='barred')
+            return Opened(zone._replace(rows=put(zone.rows, name, None)), outcome='rejected')
         now = now._replace(way=put(now.way, consumer, name))
         return Opened(now, True, attempt=attempt, before=before)
 
@@ -396,7 +397,7 @@ class Model:
     # -- the zone with hosts -------------------------------------------------------------------
     def claimed(self, zone: Zone, name: str, consumer: str, room: int) -> Zone | None:
         """A claim under the lock of its host; None: there is no room, or it has one."""
-        live = [record for _, record in zone.claims if record.state in LIVE]
+        live = [record for _, record in zone.claims if record.state in LIVE_STATES]
         is_full = len(live) >= room and self.flaw != 'no second look'
         if is_full or any(record.consumer == consumer for record in live):
             return None
@@ -443,8 +444,11 @@ class Model:
         """The claims of a request, cancelled."""
         claims = zone.claims
         for claim, record in claims:
-            if record.request == request and after(record.state, Event.CANCEL) is not record.state:
-                state = after(record.state, Event.CANCEL)
+            if (
+                record.request == request
+                and next_state(record.state, Event.CANCEL) is not record.state
+            ):
+                state = next_state(record.state, Event.CANCEL)
                 claims = put(claims, claim, record._replace(state=state, ended_by='cancel'))
         return zone._replace(claims=claims)
 
@@ -453,7 +457,7 @@ class Model:
         for level in ('top', 'leaf'):
             zone = getattr(w, level)
             for claim, record in zone.claims:
-                state = after(record.state, Event.EXPIRE)
+                state = next_state(record.state, Event.EXPIRE)
                 if state is not record.state and self.flaw != 'no lease':
                     yield ('expire', claim), self.changed(w, level, claim, state, 'lease')
         if w.late < self.bounds.late:
@@ -471,10 +475,10 @@ class Model:
         for level in ('top', 'leaf'):
             for claim, record in getattr(w, level).claims:
                 if record.state is State.RESERVED and claim.rstrip("'") in placed:
-                    state = after(record.state, Event.CONFIRM)
+                    state = next_state(record.state, Event.CONFIRM)
                     yield ('confirm', claim), self.changed(w, level, claim, state, '')
                 elif record.state is State.CONFIRMED and self.bounds.guests_end:
-                    state = after(record.state, Event.RELEASE)
+                    state = next_state(record.state, Event.RELEASE)
                     yield ('guest ends', claim), self.changed(w, level, claim, state, 'host')
 
     @staticmethod
@@ -496,7 +500,7 @@ class Model:
                 if record.request == name:
                     now = self.say(now, 'del', 'mid', record.key)
                     if self.flaw == 'a cancel frees the consumer at once':
-                        state = after(record.state, Event.CANCEL)
+                        state = next_state(record.state, Event.CANCEL)
                         top = top._replace(
                             below=put(top.below, claim, record._replace(state=state))
                         )

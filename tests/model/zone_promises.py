@@ -4,7 +4,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from gantt.core.claims.claim import LIVE, State
+from gantt.core.claims.claim import LIVE_STATES, State
 from tests.model.zone_model import PAST, Bounds, Model, Step, World, get, holds, key
 
 
@@ -17,7 +17,7 @@ class Promises:
     def broken(self, w: World) -> str:
         """Which promise does not hold here, '' where all do."""
         live = [
-            [(claim, record) for claim, record in zone.claims if record.state in LIVE]
+            [(claim, record) for claim, record in zone.claims if record.state in LIVE_STATES]
             for zone in (w.top, w.leaf)
         ]
         for room, claims in zip(self.bounds.rooms, live, strict=True):
@@ -54,7 +54,7 @@ class Promises:
         now = self.heard(w)
         placed = {claim for _, claim in w.placed}
         for claim, record in (*now.top.claims, *now.leaf.claims):
-            if record.state in LIVE and claim not in placed:
+            if record.state in LIVE_STATES and claim not in placed:
                 return 'Z6 a claim is left that nobody has'
         return ''
 

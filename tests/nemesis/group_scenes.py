@@ -13,13 +13,14 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State
-from gantt.core.claims.commit import RequestDraft
+from gantt.core.claims.commit import ClaimColumns, RequestDraft
 from gantt.core.claims.reservations import placeholder_consumer
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.messages.place_group import ReleaseGroupPlan
 from gantt.core.messages.request import CancelClaims, GroupRef, Lifecycle, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
-from gantt.scheduler.groups.planner import GroupPlanner
+from gantt.groups.model.group_answer import GroupAnswer
+from gantt.groups.model.place_group import ReleaseGroupPlan
+from gantt.groups.service.group_members import GroupMembers
+from gantt.groups.service.planner import GroupPlanner
 from gantt.scheduler.service import Scheduler
 from tests import world
 from tests.builders import CLEAN, live, new_uuid
@@ -66,7 +67,14 @@ class GroupsSite:
 
     def _one_like(self, other: Scheduler, store: Any) -> Scheduler:
         pipeline, settings = other.placing.pipeline, other.settings
-        scheduler = Scheduler(store, pipeline, self.world.recorder, settings, self.world.clock)
+        scheduler = Scheduler(
+            store,
+            pipeline,
+            self.world.recorder,
+            settings,
+            self.world.clock,
+            make_hook=GroupMembers,
+        )
         scheduler.cache.fetch()
         return scheduler
 
@@ -115,7 +123,7 @@ class GroupsSite:
         for host in self.world.hosts.values():
             host.running.clear()
             host.report()
-        self.world.scheduler.intake.step()
+        self.world.scheduler.report_queue.step()
 
 
 def _keep(batch: Any) -> None:
@@ -256,7 +264,8 @@ class Planning(GroupScene):
 
     def half(self) -> None:
         (draft,) = self.arguments[0]
-        self.store.requests.commit([msgspec.structs.replace(draft, claims=draft.claims[:-1])])
+        half = ClaimColumns.of(draft.claims[:-1])
+        self.store.requests.commit([msgspec.structs.replace(draft, claims=half)])
 
     def again(self) -> None:
         answer = self.site.place(self.request)
@@ -380,7 +389,7 @@ class Releasing(GroupScene):
             return False
         assert places.keys() == {'web-1', 'db'}, 'half a release'
         assert {claim.lifecycle for claim in places.values()} == {Lifecycle.HOST}
-        assert {claim.planned for claim in places.values()} == {None}
+        assert {claim.former_reservation for claim in places.values()} == {None}
         return True
 
     def half(self) -> None:

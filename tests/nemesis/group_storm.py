@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 from gantt import exceptions
 from gantt.client.hosts import ClaimsClient
-from gantt.client.planner import PlannerClient
 from gantt.core.claims.claim import Claim, State
-from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.messages.report import ClaimUpdate
 from gantt.core.messages.request import GroupRef, SelectDestinations
 from gantt.core.records.decision import Answer
+from gantt.groups.client import PlannerClient
+from gantt.groups.model.group_answer import GroupAnswer
 from tests.nemesis import hosts, load
 from tests.nemesis.site import Site, until
 from tests.planner import a_change, a_description, a_member, a_plan_request
@@ -45,8 +45,8 @@ PAUSE = (0.2, 1.5)
 T = TypeVar('T')
 
 
-def told(call: Callable[[], T]) -> T:
-    """What is answered at last: the same is asked again where nobody knows what became of it.
+def answered(call: Callable[[], T]) -> T:
+    """Return the answer of a call, which is repeated while its outcome is unknown.
 
     :raises GanttError: it was refused
     """
@@ -80,7 +80,7 @@ class Agents:
                 sequence=self._said[host],
                 claim_ids=[claim_id],
             )
-        (outcome,) = told(lambda: self._claims.confirm_claims(update))
+        (outcome,) = answered(lambda: self._claims.confirm_claims(update))
         return outcome.outcome
 
 
@@ -159,7 +159,7 @@ class Storm:
         self.broken: list[str] = []
         self.done: Counter[str] = Counter()
         self._waiting = list(self.groups)
-        self.single: list[load.Told] = []
+        self.single: list[load.CallRecord] = []
         self._lock = threading.Lock()
         self._over = threading.Event()
 
@@ -257,19 +257,19 @@ class Storm:
     def release(self, group: StormGroup) -> None:
         """Its free places go; a repeat finds no plan."""
         try:
-            told(lambda: self.planner.release_group_plan(group.uuid))
+            answered(lambda: self.planner.release_group_plan(group.uuid))
         except exceptions.NotFound:
             self._count('releases whose answer was lost')
         self._count('releases')
 
     def asked_twice(self, rng: random.Random, call: Callable[[], T]) -> T:
         """What is answered; now and then it is asked for again, and answered the same."""
-        answer = told(call)
+        answer = answered(call)
         if rng.random() < 0.3:
-            again = told(call)
+            again = answered(call)
             self._count('repeats')
-            if _told(again) != _told(answer):
-                self.broken.append(f'{_told(answer)}, and then {_told(again)}')
+            if _outcome_of(again) != _outcome_of(answer):
+                self.broken.append(f'{_outcome_of(answer)}, and then {_outcome_of(again)}')
         return answer
 
     def _agrees(self, group: StormGroup, answer: GroupAnswer, revision: int) -> None:
@@ -326,7 +326,7 @@ class Storm:
                     self.broken.append(f'group {group.uuid}: {name} runs twice')
                 group.running[name] = (chosen.consumer, chosen.host, claim.id)
         elif then == 'cancel':
-            told(lambda: self.callers.scheduler.cancel_claims(request.request_id, timeout=10))
+            answered(lambda: self.callers.scheduler.cancel_claims(request.request_id, timeout=10))
             self._count('cancels')
         else:
             self._count('left to expire')
@@ -344,7 +344,7 @@ class Storm:
             calls = self.callers.ask_all(requests, 4)
             for call in calls:
                 if call.answer is not None and rng.random() < 0.95:
-                    told(lambda call=call: self.callers.cancel(call))  # type: ignore[misc]
+                    answered(lambda call=call: self.callers.cancel(call))  # type: ignore[misc]
             self.single += calls
             self._count('single requests, by eight')
             self._over.wait(0.2)
@@ -388,12 +388,12 @@ class Storm:
                 for name in sorted(group.names - group.running.keys()):
                     self._create_at_last(group, name)
         until(lambda: not self._reserved_of_groups(), 'what nobody came for is over', 90)
-        self.as_told()
+        self.check_answers()
 
     def _create_at_last(self, group: StormGroup, name: str) -> None:
         until(lambda: place_of(self, group, name).is_free_reservation, f'{name} is free', 90)
         request = group.create(name, name, 60)
-        answer = told(lambda: self.callers.scheduler.select_destinations(request))
+        answer = answered(lambda: self.callers.scheduler.select_destinations(request))
         chosen = answer.selections[0][0]
         assert self.agents.confirm(chosen.host, chosen.claim_id or '') == 'ok'
         group.running[name] = (chosen.consumer, chosen.host, chosen.claim_id or '')
@@ -406,7 +406,7 @@ class Storm:
             if claim.group
         ]
 
-    def as_told(self) -> None:
+    def check_answers(self) -> None:
         """The database has what callers were told, and nothing else.
 
         :raises AssertionError: it has not
@@ -470,8 +470,8 @@ def look(storm: Storm) -> list[str]:
     return lines
 
 
-def _told(answer: Any) -> Any:
-    """What of an answer is the same for all who ask."""
+def _outcome_of(answer: Any) -> Any:
+    """Return the part of an answer that is the same for all callers."""
     if isinstance(answer, GroupAnswer):
         members = answer.plan.members if answer.plan else []
         return answer.revision, sorted(

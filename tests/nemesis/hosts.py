@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.stores import SqlStores
+from gantt.stores import SqlStores
 from tests.builders import register_host
 
 #: Options of schedulers that go on to place on them: they are taken for alive for a day.

@@ -22,9 +22,9 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages import base
 from gantt.core.messages.request import CancelClaims, RequestSpec, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, error_of
-from gantt.db.stores import SqlStores
 from gantt.rpc import wire
 from gantt.scheduler.service import Scheduler
+from gantt.stores import SqlStores
 from tests.rpc.bus import a_conf
 
 #: Errors after which nobody knows what became of a request.
@@ -51,10 +51,10 @@ def a_request(
     )
 
 
-class Told(msgspec.Struct):
-    """What a conductor was told of a request.
+class CallRecord(msgspec.Struct):
+    """Answer or error that a conductor got for a request.
 
-    :ivar cancelled: it took the request back afterwards, and was told so
+    :ivar cancelled: it cancelled the request afterwards, which was acknowledged
     """
 
     request: SelectDestinations
@@ -80,21 +80,21 @@ class Callers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def cancel(self, told: Told) -> None:
+    def cancel(self, record: CallRecord) -> None:
         """Take a placed request back."""
 
-    def ask(self, request: SelectDestinations) -> Told:
+    def ask(self, request: SelectDestinations) -> CallRecord:
         """One request to its end."""
         try:
-            return Told(request, answer=self.select(request))
+            return CallRecord(request, answer=self.select(request))
         except exceptions.GanttError as e:
-            return Told(request, error=e)
+            return CallRecord(request, error=e)
 
     def start(
         self,
         requests: Iterable[SelectDestinations],
         threads: int,
-        then: Callable[[Told], None] | None = None,
+        then: Callable[[CallRecord], None] | None = None,
     ) -> 'Asking':
         """Ask from so many threads, and come back at once.
 
@@ -106,8 +106,8 @@ class Callers(abc.ABC):
         self,
         requests: Iterable[SelectDestinations],
         threads: int,
-        then: Callable[[Told], None] | None = None,
-    ) -> list[Told]:
+        then: Callable[[CallRecord], None] | None = None,
+    ) -> list[CallRecord]:
         """All of them; returns when all have ended."""
         return self.start(requests, threads, then).wait()
 
@@ -144,10 +144,10 @@ class Conductors(Callers):
                     raise
         raise AssertionError('the last try answers or raises')
 
-    def cancel(self, told: Told) -> None:
+    def cancel(self, record: CallRecord) -> None:
         """See there."""
-        self.scheduler.cancel_claims(told.request.request_id, timeout=60)
-        told.cancelled = True
+        self.scheduler.cancel_claims(record.request.request_id, timeout=60)
+        record.cancelled = True
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -167,10 +167,10 @@ class InProcess(Callers):
             raise error_of(answer)
         return answer
 
-    def cancel(self, told: Told) -> None:
+    def cancel(self, record: CallRecord) -> None:
         """See there."""
-        self._scheduler.cancel(CancelClaims(request_id=told.request.request_id))
-        told.cancelled = True
+        self._scheduler.cancel(CancelClaims(request_id=record.request.request_id))
+        record.cancelled = True
 
 
 class Asking:
@@ -181,14 +181,14 @@ class Asking:
         conductors: Callers,
         requests: Iterable[SelectDestinations],
         threads: int,
-        then: Callable[[Told], None] | None = None,
+        then: Callable[[CallRecord], None] | None = None,
     ) -> None:
         self._conductors = conductors
         self._then = then
         self._work: queue.SimpleQueue[SelectDestinations | None] = queue.SimpleQueue()
         for request in requests:
             self._work.put(request)
-        self.told: list[Told] = []
+        self.records: list[CallRecord] = []
         self._problems: list[BaseException] = []
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
         for _ in self._threads:
@@ -202,11 +202,11 @@ class Asking:
                 call = self._conductors.ask(request)
                 if self._then is not None:
                     self._then(call)
-                self.told.append(call)
+                self.records.append(call)
         except BaseException as e:
             self._problems.append(e)
 
-    def wait(self, seconds: float = 3500.0) -> list[Told]:
+    def wait(self, seconds: float = 3500.0) -> list[CallRecord]:
         """Everything that was told.
 
         :raises AssertionError: a thread of ours failed, or is still waiting
@@ -215,7 +215,7 @@ class Asking:
             thread.join(seconds)
         assert not self._problems, self._problems
         assert not any(thread.is_alive() for thread in self._threads)
-        return self.told
+        return self.records
 
 
 def live_claims(store: SqlStores) -> dict[str, list[Claim]]:
@@ -230,7 +230,7 @@ def live_claims(store: SqlStores) -> dict[str, list[Claim]]:
     return by_request
 
 
-def broken_promises(store: SqlStores, told: Sequence[Told]) -> list[str]:
+def broken_promises(store: SqlStores, records: Sequence[CallRecord]) -> list[str]:
     """Where the database does not have what was told, a line each.
 
     An acknowledged request has its claims and no others; a refused one has
@@ -238,7 +238,7 @@ def broken_promises(store: SqlStores, told: Sequence[Told]) -> list[str]:
     """
     by_request = live_claims(store)
     problems = []
-    for call in told:
+    for call in records:
         key = call.request.request_id
         have = {c.id: (c.consumer, c.host) for c in by_request.pop(key, [])}
         if call.answer is not None:
@@ -255,7 +255,7 @@ def broken_promises(store: SqlStores, told: Sequence[Told]) -> list[str]:
     return problems
 
 
-def unlike(first: Sequence[Told], again: Sequence[Told]) -> list[str]:
+def unlike(first: Sequence[CallRecord], again: Sequence[CallRecord]) -> list[str]:
     """Requests whose repeat was told something else than they were."""
     before = {call.request.request_id: call.claims for call in first}
     return [

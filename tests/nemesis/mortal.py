@@ -16,8 +16,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.db.claims.commit_postgresql import CarefulLedger
-from gantt.db.stores import SqlStores, stores_for_url
+from gantt.db.claims.commit_postgresql import PessimisticCommitter
+from gantt.stores import SqlStores, stores_for_url
 from tests import warm
 
 SECONDS = 30.0
@@ -86,8 +86,8 @@ class Countdown:
         sa.event.listen(store.database.engine, 'before_cursor_execute', self.step)
         for database in {store.database.writes, store.database.commits}:
             database.commit = self.before(database.commit)  # type: ignore[method-assign]
-        if isinstance(store.requests.ledger, CarefulLedger):
-            fast: Any = store.requests.ledger
+        if isinstance(store.requests.committer, PessimisticCommitter):
+            fast: Any = store.requests.committer
             fast.execute = self.before(fast.execute)
             fast.send_commit = self.before(fast.send_commit)
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from bench.rig import Rig
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 from tests import warm
 from tests.services import UNHURRIED
 
@@ -49,11 +49,11 @@ class Site:
     def __init__(self, folder: pathlib.Path, database: str, broker: str) -> None:
         self.folder = folder
         self.database, self.broker = database, broker
-        engine = session.build_engine(database, waits=UNHURRIED)
+        engine = session.build_engine(database, timeouts=UNHURRIED)
         migration.sync(engine)
         migration.empty(engine)
         engine.dispose()
-        self.store = stores_for_url(database, waits=UNHURRIED)
+        self.store = stores_for_url(database, timeouts=UNHURRIED)
         self.rigs: dict[str, Rig] = {}
         self._ports: dict[str, int] = {}
 

@@ -7,14 +7,15 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
-from gantt.compute.farm.runner import Runner
+from gantt.compute.agent.runner import Runner
 from gantt.core.claims.claim import Claim
 from gantt.core.messages.report import HostReport, Registered, RegisterHost
 from gantt.core.resources.host import HostRow
-from gantt.nova_source import keystone
-from gantt.nova_source.cells import Cells
-from gantt.nova_source.reading import Reader
-from gantt.nova_source.source import Source
+from gantt.nova.service.facade import NovaFacade
+from gantt.nova.source import api
+from gantt.nova.source.cells import Cells
+from gantt.nova.source.reading import NovaReader
+from gantt.nova.source.source import Source
 from tests.nova_source.openstack import PASSWORD, OpenStack
 from tests.world import World, sqlite_store
 
@@ -53,7 +54,7 @@ class Port:
         return self._world.scheduler.register_host(message)
 
     def report(self, report: HostReport) -> str | None:
-        intake = self._world.scheduler.intake
+        intake = self._world.scheduler.report_queue
         future = intake.submit(report, notify=True)
         intake.step()
         assert future is not None
@@ -85,10 +86,11 @@ class Region:
         self.port = Port(self.world)
         self.counts: dict[tuple, float] = {}
         nova, placement = (
-            dataclasses.replace(api, pause=0.01) for api in keystone.apis(a_conf(openstack), 10.0)
+            dataclasses.replace(read_api, pause=0.01)
+            for read_api in api.apis(a_conf(openstack), 10.0)
         )
         self.now = 2_000_000_000.0
-        self.reader = Reader(nova, placement, page_size, 4, wall=lambda: self.now)
+        self.reader = NovaReader(nova, placement, page_size, 4, wall=lambda: self.now)
         self._cells = Cells(cells, cell)
         self.source = self.a_source()
 
@@ -98,7 +100,7 @@ class Region:
             self.reader,
             self._cells,
             self.port,
-            self.world.scheduler.nova_source,
+            NovaFacade(self.world.store, self.world.scheduler).source,
             Runner(threads=1),
             300.0,
             self._count,
@@ -119,7 +121,7 @@ class Region:
             self.now += 60.0
             self.world.turn(60.0)
             source.step()
-            for member in list(source.members.values()):
+            for member in list(source.host_agents.values()):
                 member.turn()
         self.world.turn()
 

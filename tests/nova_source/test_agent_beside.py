@@ -10,23 +10,25 @@ from pathlib import Path
 
 import pytest
 
+from devel import captures
+from devel.doubles import MemoryRecorder
 from gantt import client, exceptions, plugin_loader
-from gantt.compute.farm.runner import Runner
-from gantt.compute.sources.facts_only import FactsOnly
+from gantt.compute.agent.runner import Runner
+from gantt.compute.facts_only import FactsReporter
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages.report import HostReport, NumaCell, RegisterHost, ReportedMetric
 from gantt.core.messages.request import Flavor, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.nova.source import GuestList
 from gantt.core.records.decision import Outcome
-from gantt.core.table.metric_values import values
+from gantt.core.table.metric_values import metric_values
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.core.topology.free import room_of
-from gantt.nova_source.cells import Cells
-from gantt.nova_source.source import Source
-from gantt.rpc.nova import captures
+from gantt.core.topology.free import free_topology_of
+from gantt.nova.client import NovaClient
+from gantt.nova.model.source import GuestList
+from gantt.nova.service.facade import NovaFacade
+from gantt.nova.source.cells import Cells
+from gantt.nova.source.source import Source
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.compute.box import Box
@@ -48,14 +50,14 @@ class Site:
         self.region = region
         self.box = Box(folder / 'root')
         self.bus = Bus(facade=region.world.scheduler)
-        self.client = client.NovaClient(self.bus.carrier(), timeout=20.0)
+        self.client = client.StatsClient(self.bus.carrier(), timeout=20.0)
         self.wall = 1_900_000_000.0
         self.agent = self.start()
 
     def start(self, name='cmp-1'):
         """An agent begins anew."""
-        return FactsOnly(
-            name, self.box.machine().look, self.client, 0.0, random.Random(1), lambda: self.wall
+        return FactsReporter(
+            name, self.box.machine().read, self.client, 0.0, random.Random(1), lambda: self.wall
         )
 
     def tells(self):
@@ -74,7 +76,7 @@ class Site:
         (change,) = [
             c for c in self.region.world.store.feed.load_everything().hosts if c.row.name == 'cmp-1'
         ]
-        room = room_of(change.row.facts, [guest.layout for guest in change.placed])
+        room = free_topology_of(change.row.facts, [guest.layout for guest in change.placed])
         return sum(cell.free.bit_count() for cell in room.cells)
 
 
@@ -129,7 +131,7 @@ def test_neither_fences_the_other(site):
     for _ in range(3):
         assert site.tells() == ''
         site.region.passes()
-    (member,) = site.region.source.members.values()
+    (member,) = site.region.source.host_agents.values()
     assert not member.session.is_fenced
     assert (site.row.epoch, member.failures) == (before.epoch, 0)
     assert site.row.sequence > before.sequence
@@ -154,7 +156,7 @@ def test_a_measurement_grows_old_while_the_source_goes_on(site):
     def said():
         world.turn(1.0)
         world.scheduler.cache.fetch()
-        return float(values(world.scheduler.cache.working, 'load_1m')[0])
+        return float(metric_values(world.scheduler.cache.working, 'load_1m')[0])
 
     assert said() == 1.5
     site.region.passes(10)
@@ -176,7 +178,7 @@ def test_the_source_begins_anew(site):
         site.region.reader,
         Cells('', ''),
         Port(world),
-        world.scheduler.nova_source,
+        NovaFacade(world.store, world.scheduler).source,
         Runner(threads=1),
         300.0,
         lambda *_, **__: None,
@@ -197,7 +199,7 @@ def test_the_agent_begins_anew(site, back):
     site.agent = site.start()
     site.box.guest(new_uuid(), {0: 2})
     if back:
-        assert 'a later word was there' in site.tells()
+        assert 'a report with a later sequence was stored' in site.tells()
     assert site.tells() == ''
     assert site.free == 11
 
@@ -273,7 +275,7 @@ def test_a_host_with_an_agent_of_its_own_is_refused_and_stays_as_it_is(site):
     site.region.world.turn()
     before = site.region.row('cmp-9')
     site.agent = site.start('cmp-9')
-    assert "no report source for Nova speaks for host 'cmp-9'" in site.tells()
+    assert "no report source for Nova reports host 'cmp-9'" in site.tells()
     assert site.region.row('cmp-9') == before
 
 
@@ -310,7 +312,7 @@ def test_metrics_that_nobody_declared_are_refused_where_the_site_says_so(site):
 
 def test_a_scheduler_that_is_away_is_asked_again(site):
     site.region.passes()
-    site.agent = FactsOnly('cmp-1', site.box.machine().look, _Away(), 0.0, random.Random(1))
+    site.agent = FactsReporter('cmp-1', site.box.machine().read, _Away(), 0.0, random.Random(1))
     waits = [site.agent.turn() for _ in range(8)]
     assert waits[0] < 2 and 20 < waits[-1] < 40
     assert site.agent.failures == 8
@@ -318,9 +320,10 @@ def test_a_scheduler_that_is_away_is_asked_again(site):
 
 def test_its_own_period_goes_before_that_of_the_scheduler(site):
     site.region.passes()
-    look = site.box.machine().look
+    look = site.box.machine().read
     own, beside = (
-        FactsOnly('cmp-1', look, site.client, seconds, random.Random(1)) for seconds in (600.0, 0.0)
+        FactsReporter('cmp-1', look, site.client, seconds, random.Random(1))
+        for seconds in (600.0, 0.0)
     )
     assert 500 < own.turn() < 700
     assert 50 < beside.turn() < 70
@@ -344,7 +347,7 @@ def a_scheduler():
 def of_nova(bus, *names):
     """Hosts as a source brings them in: registered, their guests listed, reported."""
     claims, stats = client.ClaimsClient(bus.carrier()), client.StatsClient(bus.carrier())
-    nova = client.NovaClient(bus.carrier())
+    nova = NovaClient(bus.carrier())
     for name in names:
         registered = claims.register_host(
             RegisterHost(name=name, boot_nonce='n', cell=CELL, reporter='nova')
@@ -360,7 +363,7 @@ def of_nova(bus, *names):
             inventories={kind: Inventory(total=total) for kind, total in ROOM.items()},
         )
         assert stats.update_resource_stats(report).outcome == 'applied'
-    return nova
+    return stats
 
 
 @pytest.fixture
@@ -385,13 +388,13 @@ def boot(conductor, cpus):
 
 def test_a_boot_with_pinned_processors_lands_only_where_a_cell_has_room(served, tmp_path):
     bus, scheduler = served
-    nova = of_nova(bus, 'compute-001', 'compute-002', 'compute-003')
+    stats = of_nova(bus, 'compute-001', 'compute-002', 'compute-003')
     # The first says nothing of its cells; of the second each cell has 2 left, 4 in all.
     for name, taken in (('compute-002', (2, 3, 4, 5, 10, 11, 12, 13)), ('compute-003', (2,))):
         box = Box(tmp_path / name)
         for cpu in taken:
             box.guest(new_uuid(), {0: cpu}, cell=cpu // 8, memory_mb=64)
-        agent = FactsOnly(name, box.machine().look, nova, 0.0, random.Random(1))
+        agent = FactsReporter(name, box.machine().read, stats, 0.0, random.Random(1))
         agent.turn()
         assert agent.problem == ''
     until(

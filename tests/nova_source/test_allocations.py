@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocations come and go; of those that go the generation of their provider says nothing."""
 
-from gantt.nova_source import reading
+from gantt.nova.source import reading
 from tests.nova_source.openstack import new_uuid
 from tests.world import a_request, hosts_of
 
@@ -56,8 +56,8 @@ def test_an_allocation_that_goes_while_its_guest_stays_is_seen_some_passes_later
     region.passes(3)
     assert region.row('cmp-1').used == {'VCPU': 7}
     openstack.allocate(node, guest)
-    region.passes(reading.EVERY_PASSES)
-    assert region.reader._rooms[node].allocations == {}
+    region.passes(reading.FULL_READ_PASSES)
+    assert region.reader._provider_details[node].allocations == {}
 
 
 def test_what_is_as_it_was_is_asked_for_seldom(openstack, region):
@@ -66,7 +66,7 @@ def test_what_is_as_it_was_is_asked_for_seldom(openstack, region):
         openstack.allocate(node, openstack.server(f'cmp-{number}'), VCPU=1)
     region.passes()
     openstack.asked.clear()
-    region.passes(reading.EVERY_PASSES)
+    region.passes(reading.FULL_READ_PASSES)
     asked = [path for _, path in openstack.asked if '/resource_providers/' in path]
     assert sorted(asked) == sorted(
         f'/placement/resource_providers/{node}/allocations' for node in nodes

@@ -8,7 +8,7 @@ from gantt import conf as options
 from gantt import exceptions
 from gantt.cmd.checks import options as site_options
 from gantt.cmd.checks.site import check_apis
-from gantt.nova_source import keystone
+from gantt.nova.source import api
 from tests.nova_source.openstack import PASSWORD
 
 NONE = '\n'
@@ -62,7 +62,7 @@ def make_conf(openstack, tmp_path):
 @pytest.mark.parametrize(('section', 'groups'), FORMS)
 def test_both_services_are_asked_with_them(openstack, make_conf, section, groups):
     openstack.host('cmp-1')
-    nova, placement = keystone.apis(make_conf(section, groups), 5.0)
+    nova, placement = api.apis(make_conf(section, groups), 5.0)
     assert len(nova.get('/os-services', list, 'services')) == 1
     assert len(placement.get('/resource_providers', list, 'resource_providers')) == 1
 
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_named_where_it_stands(make_conf, section, groups):
     assert f'[{section}] auth_url' in str(finding)
     conf = make_conf(section, groups, auth_type='')
     with pytest.raises(exceptions.Misconfigured, match=rf'\[{section}\] auth_type.*not set'):
-        keystone.apis(conf, 5.0)
+        api.apis(conf, 5.0)
 
 
 def test_a_section_that_is_not_there_is_named(make_conf):

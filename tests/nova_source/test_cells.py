@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.nova_source.cells import Cells, parse
+from gantt.nova.source.cells import Cells, parse
 
 ONE, TWO = '3f08903e-ffa4-442a-bd00-09d817a78499', '7f1e1e00-56a1-4f9b-9d6a-0f0e7e6a5c01'
 LINE = '+-----------+--------------------------------------+-----------+\n'
@@ -63,5 +63,5 @@ def test_what_a_file_said_holds_while_it_is_wrong(tmp_path):
     cells = Cells(str(path))
     path.write_text('nonsense')
     with pytest.raises(exceptions.InvalidMessage):
-        cells.look()
-    assert cells.known == {'compute-1': ONE, 'compute-2': TWO}
+        cells.read_file()
+    assert cells.cell_by_host == {'compute-1': ONE, 'compute-2': TWO}

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.nova_source import reading
+from gantt.nova.source import reading
 from tests.nova_source.openstack import new_uuid
 from tests.world import a_request, hosts_of
 
@@ -19,7 +19,7 @@ def test_a_guest_that_is_not_listed_but_there_keeps_its_claim(openstack, region)
     openstack.unlisted = set(guests)
     region.passes(4)
     assert [region.live(guest) for guest in guests] == [[('cmp-1', 'confirmed')]] * 2
-    assert region.source._pictures.silent == {}
+    assert region.source._snapshots.silent == {}
     # One of them is deleted meanwhile: Nova says so when it is asked.
     openstack.delete(guests[0])
     region.passes(3)
@@ -34,12 +34,12 @@ def test_nothing_is_said_of_a_host_while_nova_cannot_tell_of_its_guests(openstac
     region.passes(3)
     openstack.unlisted = openstack.unreachable = {guest}
     region.passes(4)
-    assert region.source._pictures.silent == {'cmp-1': UNSURE}
+    assert region.source._snapshots.silent == {'cmp-1': UNSURE}
     assert region.live(guest) == [('cmp-1', 'confirmed')]
     openstack.unlisted = openstack.unreachable = set()
     openstack.delete(other)
     region.passes(4)
-    assert region.source._pictures.silent == {}
+    assert region.source._snapshots.silent == {}
     assert region.live(guest) == [('cmp-1', 'confirmed')]
     assert region.live(other) == []
 
@@ -51,7 +51,7 @@ def test_an_allocation_is_word_of_a_guest_that_was_never_listed(openstack, regio
     openstack.allocate(node, leak := new_uuid(), VCPU=1)
     openstack.unlisted = openstack.unreachable = {guest}
     region.passes()
-    assert region.source._pictures.silent == {'cmp-1': UNSURE}
+    assert region.source._snapshots.silent == {'cmp-1': UNSURE}
     openstack.unreachable = set()
     openstack.asked.clear()
     region.passes()
@@ -74,9 +74,9 @@ def test_a_host_that_counts_guests_and_lists_none_is_not_believed(openstack, mak
     openstack.unlisted = {guest}
     openstack.hypervisors[0]['running_vms'] = 1
     # A process that starts remembers nothing.
-    region.reader._host_of.clear()
+    region.reader._host_by_guest.clear()
     region.passes(4)
-    assert region.source._pictures.silent == {'cmp-1': UNSURE}
+    assert region.source._snapshots.silent == {'cmp-1': UNSURE}
     assert region.live(guest) == [('cmp-1', 'confirmed')]
 
 
@@ -95,10 +95,10 @@ def test_a_cell_that_goes_away_while_guests_are_read_is_away(openstack, region):
 
     openstack._compute = later
     region.passes()
-    assert region.source._pictures.silent == {'cmp-1': AWAY}
+    assert region.source._snapshots.silent == {'cmp-1': AWAY}
     openstack._compute, openstack.services = answer, whole
     region.passes()
-    assert region.source._pictures.silent == {}
+    assert region.source._snapshots.silent == {}
     assert region.live(guest) == [('cmp-1', 'confirmed')]
 
 
@@ -118,13 +118,13 @@ def test_more_are_missing_than_are_asked_for_in_one_pass(openstack, region, monk
         for _ in range(4)
     ]
     region.passes(3)
-    monkeypatch.setattr(reading, 'REQUESTED_MOST', 2)
+    monkeypatch.setattr(reading, 'REQUESTED_GUESTS_MAX', 2)
     for guest in guests:
         openstack.delete(guest)
     region.passes()
-    assert region.source._pictures.silent == {'cmp-1': UNSURE}
+    assert region.source._snapshots.silent == {'cmp-1': UNSURE}
     region.passes(3)
-    assert region.source._pictures.silent == {}
+    assert region.source._snapshots.silent == {}
     assert [region.live(guest) for guest in guests] == [[]] * 4
 
 

@@ -5,8 +5,8 @@ import copy
 
 import pytest
 
-from gantt import client
-from gantt.nova_source import source
+from gantt.nova.client import NovaClient
+from gantt.nova.source import source
 from tests.nova_source.openstack import new_uuid
 from tests.rpc.bus import Bus
 
@@ -24,7 +24,7 @@ def many(openstack, count):
 def wire(region):
     """The scheduler as its clients reach it."""
     bus = Bus(facade=region.world.scheduler)
-    region.source.nova = client.NovaClient(bus.carrier(), timeout=60.0)
+    region.source.nova = NovaClient(bus.carrier(), timeout=60.0)
     yield bus
     bus.close()
 
@@ -32,8 +32,8 @@ def wire(region):
 def test_a_list_that_is_too_long_is_told_in_shorter_words(openstack, region, wire):
     many(openstack, 3400)
     region.passes()
-    picture = region.source._pictures.hosts['cluster']
-    assert (len(picture.guests), picture.is_short) == (3400, True)
+    picture = region.source._snapshots.hosts['cluster']
+    assert (len(picture.guests), picture.omits_details) == (3400, True)
     assert region.row('cluster').used['VCPU'] == 6800
     (claim,) = region.claims(openstack.servers[0]['id'])
     assert (claim.project_id, claim.flavor) == (openstack.servers[0]['tenant_id'], 'm1.small')
@@ -46,14 +46,14 @@ def test_a_list_that_no_words_make_short_enough_is_named(openstack, region, capl
     before = region.row('cluster').used
     openstack.servers += [openstack.servers[0] | {'id': new_uuid()} for _ in range(5600)]
     region.passes(3)
-    assert '[rpc] payload_bytes_max is 1048576' in region.source._pictures.silent['cluster']
+    assert '[rpc] payload_bytes_max is 1048576' in region.source._snapshots.silent['cluster']
     assert len([message for message in caplog.messages if 'payload_bytes_max' in message]) == 1
     assert region.row('cluster').used == before
-    assert set(region.source.members) == {'cmp-1'}
+    assert set(region.source.host_agents) == {'cmp-1'}
     region.source.list_bytes = 4 << 20
     region.source.nova.sync_guests = lambda listed: _Heard
     region.passes()
-    assert region.source._pictures.hosts['cluster'].is_short is False
+    assert region.source._snapshots.hosts['cluster'].omits_details is False
 
 
 class _Heard:
@@ -64,5 +64,5 @@ def test_more_guests_than_a_list_can_have_are_named(openstack, region):
     many(openstack, 10_001)
     region.source.list_bytes = 64 << 20
     region.source.step()
-    assert '10001 guests, and 10000' in region.source._pictures.silent['cluster']
+    assert '10001 guests; expected 10000 at most' in region.source._snapshots.silent['cluster']
     assert source.GUESTS_MOST == 10_000

@@ -58,7 +58,7 @@ def test_the_one_that_stays_is_taken_when_the_other_is_forgotten(openstack, regi
     assert region.row('cmp-1').uuid == old
     openstack.hypervisors.pop(0)
     region.passes(2)
-    (member,) = region.source.members.values()
+    (member,) = region.source.host_agents.values()
     assert member.session._announcement.uuid == new
 
 
@@ -73,10 +73,10 @@ def test_of_two_services_of_one_name_neither_gets_the_others_guests(openstack, r
     openstack.services['cmp-1 of another cell'] = dict(openstack.services['cmp-1'])
     other = openstack.server('cmp-1')
     region.passes(5)
-    assert 'cannot be told apart' in region.source._pictures.silent['cmp-1']
+    assert 'cannot be told apart' in region.source._snapshots.silent['cmp-1']
     assert region.live(guest) == [('cmp-1', 'confirmed')]
     assert region.live(other) == []
-    assert set(region.source.members) == {'cmp-0'}
+    assert set(region.source.host_agents) == {'cmp-0'}
 
 
 def test_two_nodes_alike_of_one_service_are_not_told_apart(openstack, region):
@@ -84,7 +84,7 @@ def test_two_nodes_alike_of_one_service_are_not_told_apart(openstack, region):
     openstack.host('cmp-1')
     guest = openstack.server('cmp-1')
     region.passes(3)
-    assert 'cannot be told apart' in region.source._pictures.silent['cmp-1']
+    assert 'cannot be told apart' in region.source._snapshots.silent['cmp-1']
     assert (region.rows(), region.live(guest)) == (set(), [])
 
 
@@ -95,7 +95,7 @@ def test_a_node_of_ironic_that_two_services_have_is_neither(openstack, region):
         openstack.host(service, node=f'only-{service}', kind='ironic', CUSTOM_METAL=1)
     region.passes(2)
     assert region.rows() == {'only-metal-1', 'only-metal-2'}
-    assert 'cannot be told apart' in region.source._pictures.silent['node-1']
+    assert 'cannot be told apart' in region.source._snapshots.silent['node-1']
 
 
 def test_a_uuid_that_is_not_the_announced_one_is_logged(openstack, region, caplog):

@@ -53,7 +53,7 @@ def test_one_that_is_odd_is_silent_and_the_others_go_on(cloud, openstack, region
     guests, _ = cloud
     spoil(openstack)
     region.passes(4)
-    silent = region.source._pictures.silent
+    silent = region.source._snapshots.silent
     assert set(silent) == {'cmp-1'}
     import re
 
@@ -69,7 +69,7 @@ def _room(openstack):
 def test_a_hypervisor_that_names_no_service_is_silent_by_its_own_name(cloud, openstack, region):
     openstack.hypervisors[0]['service'] = None
     region.passes(4)
-    assert 'service' in region.source._pictures.silent['cmp-1.example.org']
+    assert 'service' in region.source._snapshots.silent['cmp-1.example.org']
     assert region.live(cloud[0][0]) == [('cmp-1', 'confirmed')]
 
 
@@ -87,7 +87,7 @@ def test_a_hypervisor_that_names_no_service_is_silent_by_its_own_name(cloud, ope
 def test_what_is_null_is_as_if_it_were_not_there(cloud, openstack, region, fields):
     openstack.hypervisors[0] |= fields
     region.passes()
-    assert region.source._pictures.silent == {}
+    assert region.source._snapshots.silent == {}
 
 
 def test_aggregates_without_metadata_or_hosts(cloud, openstack, region):
@@ -139,7 +139,7 @@ def test_a_group_that_cannot_be_read_is_passed_over(cloud, openstack, region, ca
 def test_a_listed_guest_of_which_nothing_is_said_is_not_gone(cloud, openstack, region):
     openstack.servers[0]['flavor'] = None  # so one looks whose cell is away
     region.passes(4)
-    assert 'did not list all' in region.source._pictures.silent['cmp-1']
+    assert 'did not list all' in region.source._snapshots.silent['cmp-1']
     assert region.live(cloud[0][0]) == [('cmp-1', 'confirmed')]
 
 
@@ -160,7 +160,7 @@ def test_a_guest_that_is_odd_while_it_moves_keeps_both_places(openstack, region)
     assert len(before) == 2
     openstack.servers[0]['flavor'] = []
     region.passes(4)
-    assert set(region.source._pictures.silent) == {'cmp-1', 'cmp-2'}
+    assert set(region.source._snapshots.silent) == {'cmp-1', 'cmp-2'}
     assert region.live(guest) == before
 
 

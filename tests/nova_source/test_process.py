@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from devel.doubles import MemoryRecorder
 from gantt import client, plugin_loader
-from gantt.core.nova.events import GuestLocation, NovaGuest
-from gantt.core.nova.source import GuestList, GuestListResult, GuestLocations, ListMoves
+from gantt.nova.client import NovaClient
+from gantt.nova.model.events import GuestLocation, NovaGuest
+from gantt.nova.model.source import (
+    GuestList,
+    GuestListResult,
+    GuestLocations,
+    ListPendingMigrations,
+)
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.builders import a_draft, a_host, claimed, new_uuid
@@ -58,7 +64,8 @@ user_domain_name = Default
 project_domain_name = Default
 region_name = one
 """)
-    return [sys.executable, '-m', 'gantt.cmd.nova_source', '--config-file', str(path)]
+    code = 'import sys; from gantt.cmd import report_source; sys.exit(report_source.nova())'
+    return [sys.executable, '-c', code, '--config-file', str(path)]
 
 
 def test_a_process_tells_what_it_reads_and_stops_when_told(
@@ -100,7 +107,7 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
     store, carrier = scheduler.stores, client.get_transport(a_conf(rabbit_url))
     source, target = (a_host(name).on(store, reporter='nova') for name in ('cmp-1', 'cmp-2'))
     guest = new_uuid()
-    nova = client.NovaClient(carrier, timeout=10.0)
+    nova = NovaClient(carrier, timeout=10.0)
     try:
         claimed(store, a_draft().taking(source, guest))
         for host in (source, target):
@@ -109,7 +116,7 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
             assert heard == GuestListResult()
         move = a_draft().taking(target, guest, purpose='resize', move_id=new_uuid())
         claimed(store, move)
-        asked = nova.list_open_moves(ListMoves(seconds=0.0))
+        asked = nova.list_open_moves(ListPendingMigrations(seconds=0.0))
         assert [(m.consumer, m.source, m.target) for m in asked.moves] == [
             (guest, 'cmp-1', 'cmp-2')
         ]
@@ -117,7 +124,7 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
         nova.update_guest_locations(GuestLocations(guests=[location]))
         live = [(c.host, c.state) for c in store.claims.list_claims(consumer=guest) if c.is_live]
         assert live == [('cmp-1', 'confirmed')]
-        assert nova.list_open_moves(ListMoves(seconds=0.0)).moves == []
+        assert nova.list_open_moves(ListPendingMigrations(seconds=0.0)).moves == []
     finally:
         carrier.cleanup()
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from gantt import exceptions
-from gantt.nova_source import api, keystone
+from gantt.nova.source import api
 from tests.nova_source.openstack import new_uuid
 from tests.nova_source.region import a_conf
 
@@ -57,7 +57,7 @@ def dripping(request):
 def nova(openstack, dripping):
     conf = a_conf(openstack)
     conf.set_override('endpoint_override', dripping.url, 'nova')
-    compute_api, _ = keystone.apis(conf, 0.5)
+    compute_api, _ = api.apis(conf, 0.5)
     return compute_api
 
 
@@ -69,7 +69,7 @@ def test_an_answer_without_end_is_given_up(nova):
 def test_a_process_that_is_to_stop_waits_for_no_such_answer(openstack, dripping):
     conf, stopping = a_conf(openstack), threading.Event()
     conf.set_override('endpoint_override', dripping.url, 'nova')
-    nova, _ = keystone.apis(conf, 20.0, stopping)
+    nova, _ = api.apis(conf, 20.0, stopping)
     threading.Timer(0.3, stopping.set).start()
     start = time.monotonic()
     with pytest.raises(exceptions.Unavailable):
@@ -78,16 +78,16 @@ def test_a_process_that_is_to_stop_waits_for_no_such_answer(openstack, dripping)
 
 
 def test_what_still_arrives_is_bounded_and_does_not_last(nova, dripping, monkeypatch):
-    monkeypatch.setattr(api, 'GIVEN_UP_MOST', 2)
+    monkeypatch.setattr(api, 'ABANDONED_REQUESTS_MAX', 2)
     for _ in range(2):
         with pytest.raises(exceptions.Unavailable, match='no whole answer'):
             nova.get('/os-services', list, 'services')
-    with pytest.raises(exceptions.Unavailable, match='2 answers still arrive'):
+    with pytest.raises(exceptions.Unavailable, match='2 late answers still arrive'):
         nova.get('/os-services', list, 'services')
     assert dripping.asked == 2
     dripping.over.set()
     end = time.monotonic() + 10
-    while not all(call.done() for call in nova._given_up) and time.monotonic() < end:
+    while not all(call.done() for call in nova._abandoned_requests) and time.monotonic() < end:
         time.sleep(0.05)
     with pytest.raises(exceptions.GanttError) as caught:
         nova.get('/os-services', list, 'services')
@@ -109,7 +109,7 @@ def test_a_pass_that_takes_too_long_is_given_up(openstack, region):
 
     openstack._compute = slowly
     region.reader.seconds = 0.5
-    with pytest.raises(exceptions.Unavailable, match='takes too long|no whole answer'):
+    with pytest.raises(exceptions.Unavailable, match='is used up|no whole answer'):
         region.source.step()
     assert region.counts['gantt_nova_source_passes_total', 'failed'] == 1
     region.reader.seconds = 60.0

@@ -6,7 +6,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.request import Purpose
 from gantt.core.table.host_table import HostTable
-from gantt.nova_source import keystone
+from gantt.nova.source import api
 from tests.nova_source.openstack import new_uuid
 from tests.nova_source.region import a_conf
 from tests.world import a_request, hosts_of
@@ -256,7 +256,7 @@ def test_a_cell_that_nova_cannot_reach_loses_no_guest(openstack, region):
     openstack.servers, openstack.hypervisors = [], []
     region.passes(5)
     assert region.live(guest) == [('cmp-1', 'confirmed')]
-    assert region.source._pictures.silent == {'cmp-1': 'Nova cannot reach its cell'}
+    assert region.source._snapshots.silent == {'cmp-1': 'Nova cannot reach its cell'}
     openstack.servers, openstack.hypervisors = servers, nodes
     region.passes(5)
     assert region.live(guest) == [('cmp-1', 'confirmed')]
@@ -369,14 +369,14 @@ def test_a_resize_that_began_before_us_keeps_its_old_place(openstack, region):
 
 # -- what may be wrong ---------------------------------------------------------------------
 def test_wrong_credentials_are_named(openstack):
-    nova, _ = keystone.apis(a_conf(openstack, 'wrong'), 5.0)
+    nova, _ = api.apis(a_conf(openstack, 'wrong'), 5.0)
     with pytest.raises(exceptions.Misconfigured, match=r'\[nova\].*requires authentication'):
         nova.get('/os-services', list, 'services')
 
 
 def test_a_user_who_may_not_is_told_so(openstack):
     openstack.role = 'reader'
-    nova, _ = keystone.apis(a_conf(openstack), 5.0)
+    nova, _ = api.apis(a_conf(openstack), 5.0)
     with pytest.raises(exceptions.Misconfigured, match='role admin'):
         nova.get('/os-services', list, 'services')
 
@@ -395,7 +395,7 @@ def test_a_group_of_options_without_credentials_is_named():
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[])
     with pytest.raises(exceptions.Misconfigured, match=r'\[nova\] auth_type.*auth_url'):
-        keystone.apis(conf, 5.0)
+        api.apis(conf, 5.0)
 
 
 def test_a_list_without_end_is_given_up(openstack, region):

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from gantt import exceptions
-from gantt.nova_source import keystone
+from gantt.nova.source import api
 from tests.nova_source.region import a_conf
 
 
@@ -21,7 +21,7 @@ def test_tries_end_when_the_process_is_to_stop(openstack):
         return answer(asked, query, headers)
 
     openstack.answer = told_meanwhile
-    nova, placement = keystone.apis(a_conf(openstack), 5.0, stopping)
+    nova, placement = api.apis(a_conf(openstack), 5.0, stopping)
     with pytest.raises(exceptions.Unavailable, match='not (asked|waited for) when stopping'):
         nova.get('/os-services', list, 'services')
     assert openstack.asked.count(('GET', path)) == 1

@@ -87,7 +87,7 @@ def test_a_host_that_an_own_agent_reports_for_is_left_alone(openstack, region, c
     assert region.live(guest) == []
     row = region.row('cmp-1')
     assert row.reporter != 'nova' and row.epoch == epoch
-    member = region.source.members['cmp-1']
+    member = region.source.host_agents['cmp-1']
     assert member.turn() > 86_400  # nothing of itself
     assert [message for message in caplog.messages if 'host=cmp-1 ' in message]
     # The agent is stopped for good.

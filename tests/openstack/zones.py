@@ -175,7 +175,7 @@ def below_another(trial: Trial) -> str:
         [[chosen, *_]] = answer['answer']['selections']
         expect((chosen['child'], chosen['host']) == ('cloud', ''), str(chosen))
         place = trial.admin.scheduler.post(
-            '/v1/places', json={'place': chosen['place']}, headers=LATEST
+            '/v1/sealed-hosts', json={'sealed_host': chosen['sealed_host']}, headers=LATEST
         ).json()
         [consumer] = body['consumers']
         claims = trial.admin.scheduler.get(f'/v1/claims?consumer={consumer}').json()['claims']

@@ -82,6 +82,7 @@ IMAGE_VALUES: dict[str, tuple[Any, ...]] = {
     'img_hv_requested_version': (
         *('>=2.6.0', '<2.5', '>=2.0,<3.0', '==2.11.1', '>= 1.0.0', '>8.1.0rc1', '<2.11.1.dev2'),
         *('>=v2.6', '>=2.6.0.post1', '>2.6-1', '==2.11.1+local', '>=1!2.5', '<=8.1.0a1'),
+        *('>=2.6.0.0.0.0.0.0.0', '>=0000000002.6'),
     ),
     'os_distro': ('ubuntu', 'fedora', 'windows'),
     'os_type': ('linux', 'windows'),

@@ -6,7 +6,7 @@ from typing import Any
 
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import SelectDestinations
-from gantt.core.placement.prefilters import DISABLED
+from gantt.core.placement.prefilters import DISABLED_TRAIT
 from tests.oracle import deviations
 from tests.oracle.deviations import Seen
 from tests.oracle.ours import (
@@ -172,7 +172,7 @@ def _placement(
     theirs = {
         'resources': {name: amount for name, amount in question['resources'].items() if amount},
         'required': question['required'],
-        'forbidden': [name for name in question['forbidden'] if name != DISABLED],
+        'forbidden': [name for name in question['forbidden'] if name != DISABLED_TRAIT],
         'where': _where(cloud, question),
     }
     mine = world.asked(request)

@@ -15,7 +15,7 @@ from gantt.core.claims import reconcile, registration
 from gantt.core.messages import base, image_properties
 from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.request import Image, Purpose, SelectDestinations
-from gantt.core.messages.topology_request import Wish
+from gantt.core.messages.topology_request import TopologyRequest
 from gantt.core.placement import prefilters
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline, PipelineSettings
@@ -23,10 +23,10 @@ from gantt.core.placement.place import place
 from gantt.core.placement.prefilters import Prefilters
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.table.host_table import HostTable
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.search import find_layout
+from gantt.nova.wire import casts, flavor
+from gantt.nova.wire import spec as nova_spec
 from gantt.rpc.api import stats, stats_foreign
-from gantt.rpc.nova import casts, image
-from gantt.rpc.nova import spec as nova_spec
 from tests.oracle import named
 
 #: The two of Nova's filters that look inside of a host, and what they say together.
@@ -85,14 +85,14 @@ class World:
     def named_verdicts(self, request: SelectDestinations) -> str:
         """p or r for each host, by the names in the request."""
         filter_run = FilterRun(self.table, request.spec, Pipeline(self._named, []))
-        filter_run.look(request.consumers[0])
+        filter_run.evaluate(request.consumers[0])
         return ''.join('p' if alive else 'r' for alive in filter_run.alive.tolist())
 
     def forced_verdicts(self, request: SelectDestinations) -> str:
         """As :meth:`verdicts`, of all filters together but those that look inside."""
         filter_run = FilterRun(self.table, request.spec, self._forced)
         try:
-            filter_run.look(request.consumers[0])
+            filter_run.evaluate(request.consumers[0])
         except exceptions.PluginError as e:
             return f'x {e}'
         return ''.join('p' if alive else 'r' for alive in filter_run.alive.tolist())
@@ -125,16 +125,16 @@ class World:
         """p or r for each host, as the oracle writes it; x: the filter raises."""
         filter_run = FilterRun(self.table, request.spec, self.rules[name])
         try:
-            filter_run.look(request.consumers[0])
+            filter_run.evaluate(request.consumers[0])
         except exceptions.PluginError as e:
             return f'x {e}'
         return ''.join('p' if alive else 'r' for alive in filter_run.alive.tolist())
 
     def asked(self, request: SelectDestinations) -> dict[str, Any]:
         """Amounts, traits, and p or r for each host by aggregates and zones."""
-        spec = prefilters.rewrite(request.spec, self.table, self.prefilters).spec
+        spec = prefilters.rewrite_spec(request.spec, self.table, self.prefilters)[0]
         filter_run = FilterRun(self.table, spec, self.where)
-        filter_run.look(request.consumers[0])
+        filter_run.evaluate(request.consumers[0])
         return {
             'resources': spec.resources,
             'required': sorted(spec.required_traits),
@@ -146,9 +146,9 @@ class World:
         """As :meth:`verdicts`, of both filters and of the layout that decides."""
         filter_run = FilterRun(self.table, request.spec, self.inside)
         try:
-            for rule in self.inside.checking:
+            for rule in self.inside.request_checkers:
                 rule.check_request(request.spec)
-            filter_run.look(request.consumers[0])
+            filter_run.evaluate(request.consumers[0])
             wish = self.inside.inside.wish(request.spec)
         except (exceptions.PluginError, exceptions.InvalidMessage) as e:
             return f'x {e}'
@@ -157,15 +157,18 @@ class World:
             for row, alive in enumerate(filter_run.alive.tolist())
         )
 
-    def _has_layout(self, wish: Wish, row: int) -> bool:
-        return lay_out(wish, self.table.room(row), self.inside.inside.pack).layout is not None
+    def _has_layout(self, wish: TopologyRequest, row: int) -> bool:
+        return (
+            find_layout(wish, self.table.free_topology(row), self.inside.inside.pack).layout
+            is not None
+        )
 
     def weights(self, name: str, request: SelectDestinations) -> list[float] | str:
         """The weight of each host; text: the weigher raises."""
         pipeline = self.weighers[name]
         filter_run = FilterRun(self.table, request.spec, pipeline)
         try:
-            filter_run.look(request.consumers[0])
+            filter_run.evaluate(request.consumers[0])
             return filter_run.rank().total.tolist()
         except exceptions.PluginError as e:
             return f'x {e}'
@@ -240,13 +243,17 @@ def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
 
 def _image(properties: dict[str, Any]) -> str | None:
     """What is kept with the claim of a guest whose request had such an image."""
-    return image_properties.text_of(Image(properties=image.properties(properties, 'image')))
+    return image_properties.text_of(Image(properties=flavor.image_properties(properties, 'image')))
 
 
 def _row(number: int, host: dict[str, Any], node: dict[str, Any], name: str) -> HostRow:
-    facts = stats_foreign.facts(host['host'], node, stats.Ratios())
+    facts = stats_foreign.reported_facts(host['host'], node, stats.Ratios())
     registration_of_host = RegisterHost(
-        name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=stats.NONCE, cell=host['cell']
+        name=facts.host,
+        node=facts.node,
+        uuid=facts.uuid,
+        boot_nonce=stats.DICTIONARY_REPORT_NONCE,
+        cell=host['cell'],
     )
     row = registration.register(None, registration_of_host, provider_id=number)
     row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), NOW).row

@@ -35,7 +35,7 @@ class Report:
         self.failures: list[tuple[int, int, Seen]] = []
 
 
-def question_of(seed: int) -> dict[str, Any]:
+def test_of(seed: int) -> dict[str, Any]:
     """The cloud of a seed and its requests."""
     dice, more = Dice(seed), Dice(f'{seed} and more')
     cloud, names = a_cloud(dice), Dice(f'{seed} and names')
@@ -55,7 +55,7 @@ def question_of(seed: int) -> dict[str, Any]:
 def run(oracle: Oracle, names: Names, seeds: Iterable[int]) -> Report:
     """Compare both sides on these seeds."""
     report, seeds = Report(), list(seeds)
-    questions = [question_of(seed) for seed in seeds]
+    questions = [test_of(seed) for seed in seeds]
     answers = oracle.ask_all(questions)
     for seed, asked, answer in zip(seeds, questions, answers, strict=True):
         differing = compare.differences(asked['cloud'], asked['requests'], answer, names)

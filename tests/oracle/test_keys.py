@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gantt.core.messages.keys.known_keys import KeyOf, known
+from gantt.core.messages.keys.known_keys import KeyKind, known_key
 from tests import nova_process
 
 _LOOKALIKES = {'num': '0', 'group': '', 'key': 'x', 'resource': 'X', 'trait': 'X'}
@@ -25,7 +25,7 @@ def test_every_extra_spec_that_novas_api_checks_is_known(nova):
     text = ''.join(file.read_text() for file in folder.glob('*.py'))
     names = {name.format(**_LOOKALIKES) for name in re.findall(r"name='([^']+)'", text)}
     assert len(names) > 50
-    assert [name for name in sorted(names) if known(KeyOf.FLAVOR, name) is None] == []
+    assert [name for name in sorted(names) if known_key(KeyKind.FLAVOR, name) is None] == []
 
 
 def test_every_property_of_novas_images_is_known(nova):
@@ -35,4 +35,4 @@ def test_every_property_of_novas_images_is_known(nova):
     # Those with a value for each cell are said one by one.
     by_cell = {'hw_numa_cpus': 'hw_numa_cpus.0', 'hw_numa_mem': 'hw_numa_mem.0'}
     names = {by_cell.get(name, name) for name in names}
-    assert [name for name in sorted(names) if known(KeyOf.IMAGE, name) is None] == []
+    assert [name for name in sorted(names) if known_key(KeyKind.IMAGE, name) is None] == []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
-from gantt.core.candidates.query import SHARES, CandidatesQuery
+from gantt.core.candidates.query import SHARES_TRAIT, CandidatesQuery
 from gantt.core.candidates.table import ProviderEntry
 from tests.placement import ours, real
 from tests.placement.server import Server, ServerError
@@ -143,7 +143,7 @@ def problem(world: CandidateWorld, query: CandidatesQuery, theirs: Server, own: 
     """
     expected, their_summaries = candidates(theirs, query)
     offered, summaries = candidates(own, query)
-    pools = {entry.uuid for entry in world.entries.values() if SHARES in entry.traits}
+    pools = {entry.uuid for entry in world.entries.values() if SHARES_TRAIT in entry.traits}
     more = [
         candidate
         for candidate in offered

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bench import rig
-from gantt.policies import placement
+from gantt.placement_api import policies as placement
 from tests.placement.server import ServerError
 from tests.placement.states import RULES
 

@@ -71,7 +71,7 @@ class Allocation:
 class State:
     """All that a file of tests finds.
 
-    :param rules: which configuration of the server it needs, of ``RULES``
+    :param rules: which configuration of the server it needs, of ``RULES_POLICY``
     """
 
     rules: str = 'legacy'

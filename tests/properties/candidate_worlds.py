@@ -6,9 +6,8 @@ import uuid
 
 import msgspec
 
-from gantt.core.candidates.columns import ClassInventory
-from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery
-from gantt.core.candidates.table import ProviderEntry
+from gantt.core.candidates.query import SHARES_TRAIT, CandidatesQuery, GroupQuery
+from gantt.core.candidates.table import ClassInventory, ProviderEntry
 
 CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB', 'SRIOV_NET_VF', 'CUSTOM_A')
 TRAITS = ('HW_CPU_X86_AVX', 'HW_CPU_X86_SSE', 'STORAGE_DISK_SSD', 'CUSTOM_GOLD')
@@ -33,7 +32,7 @@ class CandidateWorld:
         for _ in range(self.random.randint(1, 4)):
             self._add_tree(nested)
         for _ in range(self.random.randint(1, 2) if sharing else 0):
-            self._add(None, (SHARES,), self.random.randint(1, 2))
+            self._add(None, (SHARES_TRAIT,), self.random.randint(1, 2))
 
     def _add_tree(self, nested: bool) -> None:
         tree = [self._add(None)]
@@ -84,7 +83,9 @@ class CandidateWorld:
         changed = msgspec.structs.replace(
             entry,
             version=entry.version + 1,
-            traits=tuple(sorted(set(pick.sample(TRAITS, 1)) | (set(entry.traits) & {SHARES}))),
+            traits=tuple(
+                sorted(set(pick.sample(TRAITS, 1)) | (set(entry.traits) & {SHARES_TRAIT}))
+            ),
             aggregates=tuple(sorted(pick.sample(self.aggregates, pick.choice([0, 1])))),
             inventories=self.inventories(),
         )

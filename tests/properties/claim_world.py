@@ -9,8 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from devel.memory_store.stores import memory_stores
-from gantt.db.stores import stores_for_url
-from gantt.scheduler.ports import Stores
+from gantt.stores import AllStores, stores_for_url
 
 
 @functools.cache
@@ -22,7 +21,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextlib.contextmanager
-def a_store(kind: str) -> Iterator[Stores]:
+def a_store(kind: str) -> Iterator[AllStores]:
     """An empty store, ``memory`` or ``sqlite``."""
     if kind == 'memory':
         yield memory_stores()

@@ -10,11 +10,11 @@ import random
 from collections import Counter
 
 from gantt import plugin_loader
-from gantt.core.messages import group_description
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts, HostRow, Placed, ReportedMetric
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.metrics import DeclaredMetric
+from gantt.groups.model import group_description
 from tests.core.builders import NOW, a_change, an_id
 
 GROUP, OTHER = an_id(1, 70), an_id(2, 70)
@@ -145,7 +145,7 @@ class SmallWorld:
         return group_description.read(self.body)
 
     @property
-    def standing(self):
+    def present_members(self):
         """Consumer -> member, of what stands of the group."""
         return {
             an_id(i, 72): name for i, (_, group, name) in enumerate(self.guests) if group == GROUP

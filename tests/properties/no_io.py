@@ -51,7 +51,7 @@ OUTSIDE = (
 )
 
 
-class Outside(BaseException):
+class OutsideAccess(BaseException):
     """Not an Exception: no plugin's own handler may swallow it."""
 
 
@@ -153,7 +153,7 @@ def main(first: int, count: int, plugin: str = '') -> int:
 
     def guard(event: str, args: tuple) -> None:
         if watching and event.startswith(OUTSIDE):
-            raise Outside(f'{event} {args!r:.80}')
+            raise OutsideAccess(f'{event} {args!r:.80}')
 
     sys.addaudithook(guard)
     pipeline = with_bad(plugin_loader.load_pipeline(), plugin)
@@ -163,7 +163,7 @@ def main(first: int, count: int, plugin: str = '') -> int:
     for number, (table, request) in enumerate(cases):
         try:
             decision = place(table, request, pipeline, seed=number, decision_id='d')
-        except Outside as e:
+        except OutsideAccess as e:
             watching = False
             print(f'{plugin or "the default set"}: {e}')
             return 3

@@ -4,7 +4,7 @@
 import itertools
 from collections.abc import Iterator, Mapping
 
-from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery
+from gantt.core.candidates.query import SHARES_TRAIT, CandidatesQuery, GroupQuery
 from gantt.core.candidates.table import ProviderEntry
 
 #: (uuid, class, amount) of all that is taken; (suffix, uuids) of all groups.
@@ -20,7 +20,7 @@ class PlainProviders:
     def anchors(self, entry: ProviderEntry) -> set[int]:
         """Roots of the trees that it may be used for."""
         roots = {entry.root_id}
-        if SHARES in entry.traits:
+        if SHARES_TRAIT in entry.traits:
             roots |= {
                 other.root_id
                 for other in self.entries.values()

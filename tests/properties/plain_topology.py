@@ -5,11 +5,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from gantt.core.messages.report import DevicePool, NumaCell
-from gantt.core.messages.topology_request import DeviceWish, Wish
+from gantt.core.messages.topology_request import PciRequest, TopologyRequest
 
 
 def fits(
-    wish: Wish, cells: Sequence[NumaCell], pools: Sequence[DevicePool], ratio: float = 1.0
+    wish: TopologyRequest,
+    cells: Sequence[NumaCell],
+    pools: Sequence[DevicePool],
+    ratio: float = 1.0,
 ) -> bool:
     """Whether some arrangement of the guest's cells has all that it asks for."""
     for chosen in itertools.permutations(cells, len(wish.cells)):
@@ -19,7 +22,7 @@ def fits(
     return False
 
 
-def _cell_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
+def _cell_fits(wish: TopologyRequest, number: int, cell: NumaCell, ratio: float) -> bool:
     guest = wish.cells[number]
     shared = len(guest.vcpus) - len(guest.dedicated)
     if shared > len(cell.cpus) or (shared and cell.cpu_used + shared > len(cell.cpus) * ratio):
@@ -36,7 +39,7 @@ def _sets_of(cell: NumaCell, count: int) -> Iterable[tuple[int, ...]]:
     return itertools.permutations(free, count)
 
 
-def _may_pin(wish: Wish, cell: NumaCell, cpus: tuple[int, ...], apart: int) -> bool:
+def _may_pin(wish: TopologyRequest, cell: NumaCell, cpus: tuple[int, ...], apart: int) -> bool:
     """The last ``apart`` of them are the emulator's, which need no siblings."""
     free = set(cell.pinned_cpus) - set(cell.used_pinned_cpus)
 
@@ -52,7 +55,7 @@ def _may_pin(wish: Wish, cell: NumaCell, cpus: tuple[int, ...], apart: int) -> b
     return True
 
 
-def _memory_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
+def _memory_fits(wish: TopologyRequest, number: int, cell: NumaCell, ratio: float) -> bool:
     guest = wish.cells[number]
     if guest.memory_mb > cell.memory_mb:
         return False
@@ -78,7 +81,10 @@ def _memory_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
 
 
 def _devices_fit(
-    wish: Wish, chosen: Sequence[NumaCell], cells: Sequence[NumaCell], pools: Sequence[DevicePool]
+    wish: TopologyRequest,
+    chosen: Sequence[NumaCell],
+    cells: Sequence[NumaCell],
+    pools: Sequence[DevicePool],
 ) -> bool:
     """Give each single device that is wanted any of the single ones that there are."""
     wishes = [device for device in wish.devices for _ in range(device.count)]
@@ -87,7 +93,7 @@ def _devices_fit(
 
 
 def _give(
-    wishes: list[DeviceWish],
+    wishes: list[PciRequest],
     there: list[DevicePool],
     chosen: Sequence[NumaCell],
     cells: Sequence[NumaCell],
@@ -103,7 +109,7 @@ def _give(
 
 
 def _will_do(
-    wish: DeviceWish, pool: DevicePool, chosen: Sequence[NumaCell], cells: Sequence[NumaCell]
+    wish: PciRequest, pool: DevicePool, chosen: Sequence[NumaCell], cells: Sequence[NumaCell]
 ) -> bool:
     if not any(spec.vendor_id in ('', pool.vendor_id) for spec in wish.specs):
         return False

@@ -9,8 +9,13 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy, LevelPrice, PolicyTarget
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.policy_set import (
+    GroupPolicyKind,
+    LevelPolicy,
+    LevelPrice,
+    PolicySet,
+    PolicyTarget,
+)
 from gantt.core.messages.request import GroupRef, RequestSpec
 from gantt.core.resources.host import Placed
 from tests.core.builders import a_change, a_host, a_table, an_id
@@ -149,7 +154,7 @@ class PolicyWorld:
         names = self.members(subject)
         return names is None or self.plain(member) in names
 
-    def standing(self, subject):
+    def present_members(self, subject):
         return [guest.host for guest in self.of_group() if self.is_of(guest.member, subject)]
 
     def counts(self, hosts, level):
@@ -159,7 +164,7 @@ class PolicyWorld:
         """Hosts of what it is to be near to, or apart from."""
         target = policy.target
         if target.of is not None:
-            return self.standing(target.of)
+            return self.present_members(target.of)
         if target.group is not None:
             return [guest.host for guest in self.guests if guest.group == OTHER]
         everybody = range(1, len(self.places) + 1)
@@ -193,7 +198,7 @@ class PolicyWorld:
 
     def cost(self, policy, subject, is_of, host, could):
         here = self.domain(host, policy.level)
-        mine = self.standing(subject)
+        mine = self.present_members(subject)
         kind = policy.policy
         if kind is GroupPolicyKind.NEAR:
             return self.near(policy, mine, is_of, host)

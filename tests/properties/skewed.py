@@ -8,17 +8,17 @@ away, and nothing but the length of a second is the same for all.
 
 import random
 
+from devel.doubles import ManualClock
 from gantt import exceptions
 from gantt.compute.agent import running_guests
 from gantt.compute.agent.agent import Agent, AgentSettings
+from gantt.compute.agent.host_agent import HostAgent, HostAgentSettings
 from gantt.compute.agent.journal import Journal
 from gantt.compute.agent.session import Session
-from gantt.compute.farm.host_agent import HostAgent, HostAgentSettings
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.commit import ClaimDraft, RequestDraft
+from gantt.core.claims.commit import ClaimColumns, ClaimDraft, RequestDraft
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.report import RegisterHost
-from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings as SchedulerSettings
 from tests.compute.hosts_in_memory import Machine
@@ -52,7 +52,7 @@ class Wrong:
         self._true.sleep(seconds)
 
 
-class Waits:
+class Timeouts:
     """What an agent waits on: true time passes, and the schedulers go on."""
 
     def __init__(self, world: 'SkewedWorld') -> None:
@@ -91,8 +91,8 @@ class Port:
 
     def report(self, report):
         scheduler = self._any()
-        future = scheduler.intake.submit(report, notify=report.full)
-        scheduler.intake.step()
+        future = scheduler.report_queue.submit(report, notify=report.full)
+        scheduler.report_queue.step()
         if future is None:
             return None
         fate = future.result(0)
@@ -129,7 +129,7 @@ class House:
         session = Session(RegisterHost(name=self.name, boot_nonce='-'), self.world.port)
 
         def look():
-            seen = running_guests.take(self.machine, self.journal)
+            seen = running_guests.take_inventory(self.machine, self.journal)
             return seen, self.machine.facts(seen.guests)
 
         self.member = HostAgent(session, self.world.port, look, HostAgentSettings(), self.world.rng)
@@ -141,7 +141,7 @@ class House:
             AgentSettings(confirm_seconds=LEASE),
             self.clock.wall,
             self.clock.monotonic,
-            lambda: Waits(self.world),
+            lambda: Timeouts(self.world),
         )
 
 
@@ -214,7 +214,7 @@ class SkewedWorld(World):
         """Clocks are set; hosts forget what they may."""
         self.set_clocks()
         for house in self.houses.values():
-            house.agent.tidy()
+            house.agent.purge_journal()
 
     def set_clocks(self) -> None:
         """Some clocks show another time, of schedulers and of hosts."""
@@ -253,7 +253,7 @@ class SkewedWorld(World):
             completes=False,
             budget_seconds=20.0,
             lease_seconds=LEASE,
-            claims=[ClaimDraft(claim=claim)],
+            claims=ClaimColumns.of([ClaimDraft(claim=claim)]),
         )
         (fate,) = self.store.requests.commit([draft]).outcomes
         handle = self.ask(request, self.rng.choice(self.schedulers))

@@ -4,11 +4,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantt.core.claims.acceptance import ProviderState, accept
+from gantt.core.claims.acceptance import ProviderState, accepted_claims
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.commit import ClaimDraft, RequestDraft
+from gantt.core.claims.commit import ClaimColumns, ClaimDraft, RequestDraft
 from gantt.core.messages.request import Lifecycle
 from gantt.core.messages.resource_classes import Inventory
+from tests.thorough import examples
 
 CLASSES = ('VCPU', 'CUSTOM_X')
 PROVIDERS = (1, 2, 3)
@@ -61,7 +62,11 @@ def batches(draw):
                 )
                 rivals[claim.id] = [older]
         request = RequestDraft(
-            id=str(number), fingerprint='', owner='', whole=draw(st.booleans()), claims=drafts
+            id=str(number),
+            fingerprint='',
+            owner='',
+            whole=draw(st.booleans()),
+            claims=ClaimColumns.of(drafts),
         )
         requests.append(request)
     return held, requests, rivals
@@ -118,7 +123,7 @@ def by_hand(held, requests, rivals):
     return accepted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(batches())
 def test_a_batch_is_accepted_as_counting_by_hand_says(batch):
     held, requests, rivals = batch
@@ -132,7 +137,7 @@ def test_a_batch_is_accepted_as_counting_by_hand_says(batch):
         )
         for pid, (has, taken, closed) in held.items()
     }
-    verdicts = accept(states, requests, rivals)
+    verdicts = accepted_claims(states, requests, rivals)
     assert {k: verdict.accepted for k, verdict in verdicts.items()} == by_hand(
         held, requests, rivals
     )

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from gantt import plugin_loader
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec
 from gantt.core.placement.evaluation import FilterRun
-from gantt.core.records.decision import PASSED, Outcome
+from gantt.core.records.decision import PASSED_VERDICT, Outcome
 from tests.core.builders import NOW, a_change, a_guest, a_host, a_request, a_table, an_id, decide
+from tests.thorough import examples
 
 PIPELINE = plugin_loader.load_pipeline()
 NAMES = [rule.name for rule in PIPELINE.filters]
@@ -74,9 +75,11 @@ def fitting(hosts, spec: RequestSpec, without: str = '') -> set[str]:
         plugin_loader.load_pipeline([n for n in NAMES if n != without]) if without else PIPELINE
     )
     filter_run = FilterRun(a_table(*hosts), spec, pipeline)
-    filter_run.look('')
+    filter_run.evaluate('')
     return {
-        n for n, v in zip(filter_run.table.names, filter_run.verdict, strict=True) if v >= PASSED
+        n
+        for n, v in zip(filter_run.table.names, filter_run.verdict, strict=True)
+        if v >= PASSED_VERDICT
     }
 
 
@@ -130,7 +133,7 @@ def advice(line: str):
 
 @settings(
     deadline=None,
-    max_examples=400,
+    max_examples=examples(400),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(clouds(), specs)

@@ -64,7 +64,7 @@ class CommitBatch:
             if self.rng.random() < 0.3:
                 host.report()
                 self.said[name] = self.now
-        self.world.schedulers[0].intake.step()
+        self.world.schedulers[0].report_queue.step()
         if self.rng.random() < 0.2:
             self.reachable.is_away = not self.reachable.is_away
         if not self.reachable.is_away:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.resource_classes import Inventory
 from tests.builders import CLEAN, a_host, uuid_of
 from tests.properties.claim_world import a_store
@@ -55,7 +55,7 @@ class Site:
         self.generations = dict.fromkeys(self.held)
 
     def wish(self, consumer, shares, **fields):
-        return AllocationWish(
+        return WantedAllocations(
             consumer=consumer, allocations=shares, project_id='p', user_id='u', **fields
         )
 

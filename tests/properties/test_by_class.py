@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 from gantt import plugin_loader
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.records import decision_codec
 from gantt.core.resources.host import HostChange, HostRow, Placed
 from gantt.core.table import columns
-from gantt.core.table.columns import BY_CLASS, COLUMNS, TYPES
+from gantt.core.table.columns import BY_CLASS, COLUMN_TYPES, COLUMNS
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from tests.core.builders import NOW, a_host, an_id
+from tests.thorough import examples
 
 RARE = tuple(f'CUSTOM_{letter}' for letter in 'ABCDE')
 CLASSES = ('VCPU', 'MEMORY_MB', *RARE)
@@ -71,9 +72,9 @@ steps = st.lists(
 def dense_from(least: int, share: int, most: int) -> Iterator[None]:
     """Thresholds at which classes become dense."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, 'DENSE_MIN', least)
-        patch.setattr(columns, 'DENSE_SHARE', share)
-        patch.setattr(columns, 'DENSE_MAX', most)
+        patch.setattr(columns, 'DENSE_HOSTS_MIN', least)
+        patch.setattr(columns, 'DENSE_HOSTS_DIVISOR', share)
+        patch.setattr(columns, 'DENSE_CLASSES_MAX', most)
         yield
 
 
@@ -153,7 +154,7 @@ class ThreeWays:
             return
         self.serial += 1
         placed = Placed(an_id(self.serial, 2), an_id(self.serial, 3), host)
-        self.on_each(lambda table: table.take(host, amounts, placed))
+        self.on_each(lambda table: table.add_pick(host, amounts, placed))
         self.reference.picks[host][placed.claim_id] = amounts
 
     def give(self, number: int) -> None:
@@ -161,7 +162,7 @@ class ThreeWays:
         if laid:
             host, claim = laid[number % len(laid)]
             amounts = self.reference.picks[host].pop(claim)
-            self.on_each(lambda table: table.give(host, amounts, claim))
+            self.on_each(lambda table: table.remove_pick(host, amounts, claim))
 
     def commit(self, host: int, some: bool) -> None:
         row = self.reference.rows.get(host)
@@ -200,7 +201,7 @@ class ThreeWays:
         """Go on with tables as a replay builds them; it has no open picks."""
         for host in self.reference.rows:
             self.commit(host, False)
-        self.tables = self.on_each(lambda table: table_log.build(table_log.everything_of(table)))
+        self.tables = self.on_each(lambda table: table_log.table_of(table_log.everything_of(table)))
 
     def place(self, amounts: dict[str, int], members: int) -> None:
         """Both decide the same, and take it back."""
@@ -216,7 +217,7 @@ class ThreeWays:
         def decide(table: HostTable) -> list[Any]:
             decision = place(table, request, PIPELINE, seed=1, decision_id='one')
             outputs = [figures_of(table), decision_codec.pack(decision, request)]
-            undo(table, decision, request)
+            undo_decision(table, decision, request)
             return outputs
 
         sparse, dense = self.on_each(decide)
@@ -256,7 +257,7 @@ def figures_of(table: HostTable) -> dict[str, Any]:
     for name in BY_CLASS:
         column = getattr(table, name)
         whole = np.asarray(column)
-        assert whole.dtype == TYPES[name]
+        assert whole.dtype == COLUMN_TYPES[name]
         assert whole.shape == column.shape == (len(table.classes), len(table))
         assert [line.tolist() for line in column] == whole.tolist()
         figures[name] = whole.tolist()
@@ -275,7 +276,7 @@ def check_form(table: HostTable) -> None:
     assert len(set(used)) == len(used) <= sparse.size
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(THRESHOLDS), steps)
 def test_any_history_is_the_same_in_every_form(thresholds: Any, history: list[Any]) -> None:
     world = ThreeWays(thresholds)
@@ -335,7 +336,7 @@ def test_a_snapshot_after_a_pick_of_what_its_host_does_not_have_is_whole():
     table = a_world(classes=1, of_each=1, hosts=3)
     code = table.class_code('CUSTOM_0')
     first = table.snapshot()
-    table.take(3, {'CUSTOM_0': 2}, Placed(an_id(1, 2), an_id(1, 3), 3))
+    table.add_pick(3, {'CUSTOM_0': 2}, Placed(an_id(1, 2), an_id(1, 3), 3))
     second = table.snapshot()
     assert [snapshot.cap_of(code).tolist() for snapshot in (first, second)] == [[4, 0, 0]] * 2
     assert [snapshot.free_of(code).tolist() for snapshot in (first, second)] == [

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from gantt import exceptions
 from gantt.core.candidates import find as find_module
-from gantt.core.candidates.columns import ClassInventory
-from gantt.core.candidates.find import CandidatesFound, find, reasons
+from gantt.core.candidates.find import CandidatesFound, find_candidates, why_few_candidates
 from gantt.core.candidates.query import CandidatesQuery, GroupQuery
-from gantt.core.candidates.table import ProviderEntry, ProviderTable
+from gantt.core.candidates.table import ClassInventory, ProviderEntry, ProviderTable
 from tests.properties import plain_candidates as plain
 from tests.properties.candidate_worlds import CandidateWorld
+from tests.thorough import examples
 
 seeds = st.integers(0, 2**32)
 
@@ -44,7 +44,7 @@ def as_plain(table: ProviderTable, candidates: CandidatesFound) -> list[plain.Pl
     return rows
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(seeds, st.booleans())
 def test_all_candidates_are_those_of_the_plain_product(seed, nested):
     world = CandidateWorld(seed)
@@ -52,21 +52,21 @@ def test_all_candidates_are_those_of_the_plain_product(seed, nested):
     for _ in range(3):
         query = msgspec.structs.replace(world.query(), nested=nested)
         expected = plain.candidates(plain.PlainProviders(world.entries), query)
-        candidates = as_plain(table, find(table, query))
+        candidates = as_plain(table, find_candidates(table, query))
         assert len(candidates) == len(set(candidates))
         assert set(candidates) == set(expected)
-        assert reasons(table, query)
+        assert why_few_candidates(table, query)
         table.apply([world.change()])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(seeds, st.integers(1, 6))
 def test_with_a_limit_each_tree_comes_once_before_any_twice(seed, limit):
     world = CandidateWorld(seed)
     table = table_of(world.entries)
     query = msgspec.structs.replace(world.query(), limit=limit)
     expected = plain.candidates(plain.PlainProviders(world.entries), query)
-    candidates = as_plain(table, find(table, query))
+    candidates = as_plain(table, find_candidates(table, query))
     assert len(candidates) == len(set(candidates)) <= limit
     assert set(candidates) <= set(expected)
     assert bool(candidates) == bool(expected)
@@ -111,7 +111,7 @@ def farm_of_devices(units: list[list[tuple[int, bool]]]) -> ProviderTable:
 TREES = st.lists(st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=4), max_size=8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     TREES,
     st.lists(st.integers(1, 2), min_size=1, max_size=3),
@@ -137,10 +137,10 @@ def test_trees_searched_once_for_all_that_are_equal_are_as_each_by_itself(
         limit=limit,
     )
     for _ in range(2):
-        together = find(table, query)
+        together = find_candidates(table, query)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(find_module, 'EqualTrees', EachByItself)
-            apart = find(table, query)
+            apart = find_candidates(table, query)
         assert without_steps(together) == without_steps(apart)
         # One device is taken of: it is equal to none, or to others than before.
         for slot in list(table.ids())[:3]:
@@ -157,16 +157,16 @@ def without_steps(candidates):
     return candidates.parts, candidates.rows, candidates.scores
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds, st.sampled_from([None, 2, 50]))
 def test_in_any_world_equal_trees_are_as_each_by_itself(seed, limit):
     world = CandidateWorld(seed)
     table = table_of(world.entries)
     query = msgspec.structs.replace(world.query(), limit=limit)
-    together = find(table, query)
+    together = find_candidates(table, query)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(find_module, 'EqualTrees', EachByItself)
-        assert without_steps(together) == without_steps(find(table, query))
+        assert without_steps(together) == without_steps(find_candidates(table, query))
 
 
 def devices(units: list[int], **more) -> dict[int, ProviderEntry]:
@@ -193,19 +193,21 @@ def groups(count: int, amount: int = 1, **more) -> CandidatesQuery:
 @pytest.mark.parametrize('isolate', [False, True])
 def test_groups_that_do_not_find_room_are_refused_without_a_search(isolate):
     table = table_of(devices([1] * 7))
-    assert find(table, groups(8, isolate=isolate), steps=400).rows == []
+    assert find_candidates(table, groups(8, isolate=isolate), steps=400).rows == []
 
 
 def test_groups_fit_one_to_a_device():
     table = table_of(devices([1] * 8))
-    assert len(find(table, groups(8, isolate=True, limit=10)).rows) == 1  # all devices are equal
-    assert len(find(table, groups(4, isolate=True)).rows) == 8 * 7 * 6 * 5
+    assert (
+        len(find_candidates(table, groups(8, isolate=True, limit=10)).rows) == 1
+    )  # all devices are equal
+    assert len(find_candidates(table, groups(4, isolate=True)).rows) == 8 * 7 * 6 * 5
 
 
 def test_a_search_without_an_end_is_an_error_and_no_empty_answer():
     table = table_of(devices([8] * 8))
     with pytest.raises(exceptions.SearchOutOfBudget, match='1000 steps'):
-        find(table, groups(8), steps=1000)
+        find_candidates(table, groups(8), steps=1000)
 
 
 def test_the_emptiest_tree_comes_first():
@@ -214,26 +216,26 @@ def test_the_emptiest_tree_comes_first():
         inventories = {'VCPU': ClassInventory(cap=8, used=used)}
         table.apply([ProviderEntry(id=n, uuid=f'{n}', root_id=n, inventories=inventories)])
     query = CandidatesQuery(groups=(GroupQuery(resources={'VCPU': 1}),), limit=2)
-    candidates = find(table, query)
+    candidates = find_candidates(table, query)
     assert [table.entry(slot).uuid for (slot,) in candidates.rows] == ['1', '2']
     assert candidates.scores == [7 / 8, 4 / 8]
 
 
 def test_a_tree_of_a_thousand_providers():
     table = table_of(devices([2] * 1000))
-    assert len(find(table, groups(64, isolate=True, limit=5)).rows) == 1
-    assert len(find(table, groups(1)).rows) == 1000
+    assert len(find_candidates(table, groups(64, isolate=True, limit=5)).rows) == 1
+    assert len(find_candidates(table, groups(1)).rows) == 1000
 
 
 def test_providers_go_and_come():
     entries = devices([1, 1])
     table = table_of(entries)
     table.apply([], gone=[1])  # what is below waits for a root
-    assert find(table, groups(1)).rows == []
+    assert find_candidates(table, groups(1)).rows == []
     table.apply([entries[1]])
-    assert len(find(table, groups(1)).rows) == 2
+    assert len(find_candidates(table, groups(1)).rows) == 2
     table.apply([], gone=[2])
-    assert len(find(table, groups(1)).rows) == 1
+    assert len(find_candidates(table, groups(1)).rows) == 1
     assert len(table) == 2
 
 
@@ -252,4 +254,6 @@ def test_a_table_that_followed_is_as_one_made_anew(seed):
     fresh = table_of(world.entries)
     for _ in range(5):
         query = world.query()
-        assert set(as_plain(table, find(table, query))) == set(as_plain(fresh, find(fresh, query)))
+        assert set(as_plain(table, find_candidates(table, query))) == set(
+            as_plain(fresh, find_candidates(fresh, query))
+        )

@@ -7,31 +7,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gantt.core.filters.group_policy import GroupPolicyFilter
-from gantt.core.filters.server_group import (
+from gantt.core.filters.affinity import (
     ServerGroupAffinityFilter,
     ServerGroupAntiAffinityFilter,
 )
-from gantt.core.group_policies.one_member import costs
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy, Policy
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.filters.group_policy import GroupPolicyFilter
+from gantt.core.group_policies.one_member import costs_of_policies
+from gantt.core.messages.policy_set import GroupPolicyKind, LevelPolicy, Policy, PolicySet
 from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
 from gantt.core.records.decision import Outcome
-from gantt.core.weighers.group_policy import GroupPolicyWeigher
 from gantt.core.weighers.server_group import (
+    GroupPolicyWeigher,
     ServerGroupSoftAffinityWeigher,
     ServerGroupSoftAntiAffinityWeigher,
 )
 from tests.core.builders import a_change, a_host, a_table, an_id, decide
 from tests.properties.policy_worlds import GROUP, OTHER, Guest, worlds
+from tests.thorough import examples
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(worlds())
 def test_what_each_policy_costs_is_what_is_counted(world):
     for strength in ('hard', 'drop', 'soft'):
-        all_costs = costs(world.table(), world.spec(), world.consumer, strengths=(strength,))
+        all_costs = costs_of_policies(
+            world.table(), world.spec(), world.consumer, strengths=(strength,)
+        )
         expected = list(world.costs(strength))
         assert [costs_of.policy for costs_of in all_costs] == [policy for policy, _ in expected]
         for costs_of, (_, cost) in zip(all_costs, expected, strict=True):

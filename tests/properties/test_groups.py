@@ -8,9 +8,9 @@ import time
 import msgspec
 import pytest
 
-from gantt.core.groups.plan_group import plan_group
-from gantt.scheduler.groups.what_if import without_each
-from gantt.solver.cp_sat import CpSat
+from gantt.groups.model.plan_group import plan_group
+from gantt.groups.service.what_if import plans_without_each_policy
+from gantt.groups.solver.cp_sat import CpSat
 from tests.properties.group_worlds import SmallWorld
 
 SHORT, LONG = 120, 1000
@@ -27,7 +27,7 @@ def planned(world, solver, seconds=60.0, seed=1):
         seconds=seconds,
         seed=seed,
         solver=solver,
-        members=world.standing,
+        members=world.present_members,
     )
 
 
@@ -149,7 +149,7 @@ def test_what_policies_cost_against_every_assignment():
         if not (world.steady and world.body['policies']):
             continue
         plan = planned(world, CpSat(), seed=seed)
-        lines = without_each(
+        lines = plans_without_each_policy(
             world.table(),
             world.description,
             plan,
@@ -158,7 +158,7 @@ def test_what_policies_cost_against_every_assignment():
             seconds=60.0,
             seed=seed,
             solver=CpSat(),
-            members=world.standing,
+            members=world.present_members,
         )
         for index, line in enumerate(lines):
             check_without(world, plan, index, line)

@@ -107,7 +107,7 @@ class History:
             self.rng.choice((None, *GROUPS)),
         )
         amounts = {n: self.rng.randint(1, 4) for n in few(self.rng, CLASSES, 1)}
-        self.table.take(number, amounts, placed)
+        self.table.add_pick(number, amounts, placed)
         self.model.picks[number][placed.claim_id] = (amounts, placed)
         self.model.placed[number][placed.claim_id] = placed
 
@@ -118,7 +118,7 @@ class History:
         claim_id = self.rng.choice(sorted(self.model.picks[number]))
         amounts, _ = self.model.picks[number].pop(claim_id)
         del self.model.placed[number][claim_id]
-        self.table.give(number, amounts, claim_id)
+        self.table.remove_pick(number, amounts, claim_id)
 
     def correct_usage(self) -> None:
         number = self.a_known()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gantt.scheduler.host_cache import HostCache
 from tests.scheduler.test_host_cache import HOSTS, Process, whole
+from tests.thorough import examples
 
 
 class History(Process):
@@ -40,7 +41,7 @@ class History(Process):
 STEPS = [*dict.fromkeys(Process.WORDS), History.lose]
 
 
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=examples(150), deadline=None)
 @hypothesis.given(
     st.integers(0, 2**32),
     st.lists(st.sampled_from(STEPS), min_size=1, max_size=40),

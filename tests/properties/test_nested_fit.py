@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from gantt.core.candidates.query import GroupQuery, Part
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.provider import SharedPool
 from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_change, a_host, an_id
+from tests.thorough import examples
 
 HOSTS, EACH = 3, 3
 AMOUNTS = ({'VGPU': 100}, {'VGPU': 350}, {'VGPU': 100, 'SRIOV_NET_VF': 2})
@@ -34,7 +35,7 @@ def a_device(number: int, version: int = 1, used: int = 0) -> SharedPool:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(STEPS, max_size=30), st.integers(1, 3), st.booleans())
 def test_what_is_followed_is_what_is_found_anew(steps, many, whole):
     hosts = [a_change(a_host(n)) for n in range(1, HOSTS + 1)]
@@ -56,7 +57,7 @@ def test_what_is_followed_is_what_is_found_anew(steps, many, whole):
             case 'use' | 'come':
                 table.set_pool(device)
             case 'lay':
-                table.pools.lay(device.root, f'c-{number}', share)
+                table.pools.add_shares(device.root, f'c-{number}', share)
             case 'lift':
                 table.pools.forget(device.root, f'c-{number}')
             case 'gone':

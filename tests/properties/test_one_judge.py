@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from gantt import plugin_loader
-from gantt.core.groups.plan_group import plan_group
-from gantt.core.messages.group_description import GroupDescription
 from gantt.core.records.decision import Outcome
-from gantt.solver.cp_sat import CpSat
+from gantt.groups.model.group_description import GroupDescription
+from gantt.groups.model.plan_group import plan_group
+from gantt.groups.solver.cp_sat import CpSat
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.core.groups.test_one_member import GROUP, a_group
 

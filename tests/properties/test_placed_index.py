@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gantt.core.resources.host import Placed
 from gantt.core.table.placed_index import PlacedIndex
+from tests.thorough import examples
 
 HOSTS, CLAIMS = (1, 2, 3), tuple(f'claim-{n}' for n in range(6))
 GUESTS, GROUPS = ('guest-1', 'guest-2', 'guest-3'), ('red', 'blue')
@@ -65,10 +66,10 @@ class Pair:
         everything = [placed for here in self.model.values() for placed in here.values()]
         assert Counter(self.index) == Counter(everything)
         for number, here in self.model.items():
-            assert self.index.on(number) == here
+            assert self.index.on_provider(number) == here
         for guest_name in GUESTS:
             on = [p.provider_id for p in everything if p.consumer == guest_name]
-            assert Counter(self.index.where(guest_name)) == Counter(on)
+            assert Counter(self.index.providers_of(guest_name)) == Counter(on)
         for group in GROUPS:
             members: dict[int, Counter[str]] = {}
             for placed in everything:
@@ -84,7 +85,7 @@ class Pair:
             assert index == counts
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(story)
 def test_a_copy_and_what_it_was_made_from_go_their_own_ways(steps):
     pairs = [Pair(PlacedIndex(), {number: {} for number in HOSTS})]
@@ -106,11 +107,11 @@ def test_what_a_snapshot_gave_out_stays_while_its_host_is_written():
     for claim_id in CLAIMS[:3]:
         index.add(placed_on(1, claim_id, ('guest-1', None, None)))
     snapshot = index.copy()
-    here = snapshot.on(1)
+    here = snapshot.on_provider(1)
     index.add(placed_on(1, CLAIMS[3], ('guest-2', None, None)))
     index.remove(1, CLAIMS[0])
-    assert list(here) == list(snapshot.on(1)) == list(CLAIMS[:3])
-    assert list(index.on(1)) == list(CLAIMS[1:4])
+    assert list(here) == list(snapshot.on_provider(1)) == list(CLAIMS[:3])
+    assert list(index.on_provider(1)) == list(CLAIMS[1:4])
 
 
 def test_a_host_is_copied_once_after_each_snapshot():
@@ -120,4 +121,4 @@ def test_a_host_is_copied_once_after_each_snapshot():
     first, _ = index.add(placed_on(1, CLAIMS[1], ('guest-1', None, None)))
     second, _ = index.add(placed_on(1, CLAIMS[2], ('guest-1', None, None)))
     index.remove(1, CLAIMS[0])
-    assert first is second is index.on(1)
+    assert first is second is index.on_provider(1)

@@ -186,18 +186,21 @@ class PlannedSide(Side):
             assert allowed is None or word[0] in allowed, step
         elif was == 'taken' and is_now == 'ended':
             assert word[0] in ENDS_TAKEN, step
-            held = before.planned.lease_until > now.updated_at
+            held = before.former_reservation.lease_until > now.updated_at
             assert (again is not None) == (held and word[0] != 'force'), step
             if again is not None:
                 self.check_again(before, again, step)
         elif was == 'taken':
             assert is_now in ('taken', 'guest'), step
-            assert now.planned in (None, before.planned) or word[0] == 'extend_plan', step
+            assert (
+                now.former_reservation in (None, before.former_reservation)
+                or word[0] == 'extend_plan'
+            ), step
         if is_now == 'taken':
             assert now.state is State.RESERVED
 
     def check_again(self, before, again, step):
-        held = before.planned
+        held = before.former_reservation
         assert kind_of(again) == 'free', step
         for name in ('provider_id', 'allocations', 'group', 'member_name', 'lifecycle'):
             assert getattr(again, name) == getattr(before, name), step
@@ -208,7 +211,11 @@ class PlannedSide(Side):
         """All that can be seen of places and plans, beside the rest."""
         claims = [
             (c.id, c.request_id, c.member, c.lifecycle, c.member_name, c.flavor, c.project_id)
-            + ((c.planned.request_id, c.planned.consumer) if c.planned else ())
+            + (
+                (c.former_reservation.request_id, c.former_reservation.consumer)
+                if c.former_reservation
+                else ()
+            )
             for c in self.store.claims.list_claims(limit=1000)
         ]
         plans = [(p.group_uuid, p.request_id, p.revision) for p in self.store.plans.group_plans(10)]
@@ -216,7 +223,7 @@ class PlannedSide(Side):
             group: [(c.member_name, c.id) for c in held]
             for group, held in self.store.plans.load_reservations(GROUPS, ended=True).items()
         }
-        return super().rows(), claims, plans, places, self.store.plans.planned_usage('p2')
+        return super().rows(), claims, plans, places, self.store.quotas.planned_usage('p2')
 
 
 def check(words):

@@ -13,12 +13,13 @@ from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement import capacity
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.records.decision import Decision
 from gantt.core.resources.host import HostChange, HostRow, Placed
-from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.resources.provider import PoolUsage, SharedPool
 from gantt.core.table.host_table import HostTable
 from tests.core.builders import NOW, a_host, a_table, an_id
+from tests.thorough import examples
 
 CLASSES = ('VCPU', 'DISK_GB', 'CUSTOM_A')
 SHARED = ('DISK_GB', 'CUSTOM_A')
@@ -169,7 +170,7 @@ class World:
         placed = [claim.placed for claim in stay if not claim.is_open]
         assert self.table.apply(HostChange(provider_id=number, row=row, placed=placed))
         for claim in gone:  # as who made it hears that it came to nothing
-            self.table.give(number, {}, claim.id)
+            self.table.remove_pick(number, {}, claim.id)
 
     def pool(
         self,
@@ -242,7 +243,7 @@ class World:
         for name, source in sources.items():
             expected.setdefault(source or number, {})[name] = amounts[name]
         assert self.table.providers_of(row, amounts) == expected
-        self.table.take(number, amounts, placed)
+        self.table.add_pick(number, amounts, placed)
         of = {(sources[name] or number, name): n for name, n in amounts.items()}
         self.claims.append(Claim(number, placed.claim_id, placed, of))
 
@@ -251,7 +252,7 @@ class World:
         if not picks:
             return
         claim = picks[number % len(picks)]
-        self.table.give(claim.host, {}, claim.id)
+        self.table.remove_pick(claim.host, {}, claim.id)
         self.claims.remove(claim)
 
     def remove_host(self, number: int) -> None:
@@ -294,7 +295,7 @@ class World:
         if not chosen:
             fitting = self.fitting(amounts)
             assert members > 1 or not fitting
-        undo(self.table, decision, request)
+        undo_decision(self.table, decision, request)
         self.claims = self.claims[: len(self.claims) - len(chosen)]
 
     def count(self, amounts: dict[str, int]) -> None:
@@ -302,7 +303,7 @@ class World:
         rows = np.array(
             [self.table.row_of_id(number) for number in self.fitting(amounts)], np.int64
         )
-        room = capacity.room(self.table, RequestSpec(resources=amounts), np.sort(rows))
+        room = capacity.free_capacity(self.table, RequestSpec(resources=amounts), np.sort(rows))
         claims, counts = list(self.claims), []
         for row in room.rows:
             number, count = self.table.hosts[row].id, 0
@@ -351,7 +352,7 @@ class World:
                     assert fit.ok == passes[row]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sizes, steps)
 def test_any_history_of_pools_is_a_list_of_pools(total: list[int], history: list[Any]) -> None:
     world = World()
@@ -400,7 +401,7 @@ def test_a_request_that_asks_for_no_class_of_a_pool_is_placed_as_without_it():
     without, with_it = (decided(t, {'VCPU': 1, 'DISK_GB': 1}, 20) for t in (plain, pooled))
     assert list(without.members) == list(with_it.members)
     # All members but the first go on from what was seen for it.
-    assert len(with_it.members.looks) == len(without.members.looks) == 1
+    assert len(with_it.members.evaluations) == len(without.members.evaluations) == 1
 
 
 def test_a_request_that_asks_for_a_class_of_a_pool_gets_no_more_than_there_is():
@@ -440,5 +441,5 @@ def test_the_fullest_pool_that_fits_is_taken_from_so_that_large_pieces_stay():
         (source,) = table.providers_of(0, {'CUSTOM_A': amount}).keys() - {1}
         taken.append(source)
         claim = an_id(len(taken), 2)
-        table.take(1, {'CUSTOM_A': amount}, Placed(claim, claim, 1))
+        table.add_pick(1, {'CUSTOM_A': amount}, Placed(claim, claim, 1))
     assert taken == [102, 103, 102, 101]

@@ -9,7 +9,7 @@ import pytest
 
 from gantt import plugin_loader
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.records.decision import Decision, Outcome
 from gantt.core.table.host_table import HostTable
 from tests.properties import clouds
@@ -89,5 +89,5 @@ def test_ranges_are_what_counting_says(seed):
             for name, amount in expected.items():
                 free[host][name] -= amount
         assert left(table) == free
-        undo(table, decision, ranged)
+        undo_decision(table, decision, ranged)
     assert left(table) == before

@@ -26,20 +26,20 @@ def a_claim(rng, number, allocations=None):
 
 
 def need(claim):
-    needed = inheritance.needed(claim)
+    needed = inheritance.amounts_with_inherited(claim)
     return {(p, n): a for p, of in needed.items() if p in POOLS for n, a in of.items() if a}
 
 
 def total(claims):
     totals: dict[tuple[int, str], int] = {}
-    for pid, amounts in inheritance.held(claims).items():
+    for pid, amounts in inheritance.held_outside_host(claims).items():
         for name, amount in amounts.items():
             totals[pid, name] = totals.get((pid, name), 0) + amount
     return totals
 
 
 def is_there(claim, claims):
-    others = inheritance.held(other for other in claims if other.id != claim.id)
+    others = inheritance.held_outside_host(other for other in claims if other.id != claim.id)
     return all(
         amount <= others.get(pid, {}).get(name, 0)
         for pid, amounts in claim.inherits.items()
@@ -52,7 +52,9 @@ def test_nobody_inherits_what_is_not_there(seed):
     rng = random.Random(seed)
     claims = [a_claim(rng, 1)]
     for number in range(2, rng.randint(3, 5)):
-        claims.append(inheritance.reduced(a_claim(rng, number), inheritance.held(claims)))
+        claims.append(
+            inheritance.with_inherited(a_claim(rng, number), inheritance.held_outside_host(claims))
+        )
     assert all(is_there(claim, claims) for claim in claims)
     reported = {claim.id for claim in claims if rng.random() < 0.4}
     after = []
@@ -63,7 +65,10 @@ def test_nobody_inherits_what_is_not_there(seed):
             fresh = a_claim(rng, claim.provider_id).allocations
             claim = msgspec.structs.replace(claim, allocations=fresh)
         after.append(claim)
-    pairs = dict((was.id, (was, now)) for was, now in inheritance.settled(claims, after, reported))
+    pairs = dict(
+        (was.id, (was, now))
+        for was, now in inheritance.inheritance_after_write(claims, after, reported)
+    )
     settled = [pairs[claim.id][1] if claim.id in pairs else claim for claim in after]
     assert all(is_there(claim, settled) for claim in settled)
     for was, now in zip(after, settled, strict=True):

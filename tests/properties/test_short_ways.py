@@ -9,14 +9,15 @@ from gantt.core.filters.base import Filter
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.nova import facts
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.records.decision import PASSED
+from gantt.core.records.decision import PASSED_VERDICT
 from gantt.core.resources.host import Placed
+from gantt.core.rules import nova_facts as facts
 from tests.core.builders import a_host, a_table, an_id
 from tests.core.filters.reference import by_ratio, exact
 from tests.core.filters.small import a_filter
+from tests.thorough import examples
 
 HOSTS = 6
 MASKS = st.lists(
@@ -43,17 +44,17 @@ def test_the_verdict_of_a_host_is_the_first_filter_that_removes_it(masks, column
         table, RequestSpec(resources={'VCPU': 1}), Pipeline(the_filters(masks, columns), [])
     )
     removing = [
-        next((k for k, passing in enumerate(masks) if passing and not passing[row]), PASSED)
+        next((k for k, passing in enumerate(masks) if passing and not passing[row]), PASSED_VERDICT)
         for row in range(HOSTS)
     ]
     for number in range(looks):
-        counts = filter_run.look('', last=number == looks - 1)
+        counts = filter_run.evaluate('', last=number == looks - 1)
         assert filter_run.verdict.tolist() == removing
         assert [filter_count.removed for filter_count in counts] == [
             removing.count(k) for k in range(len(masks))
         ]
-        assert filter_run.alive.tolist() == [k == PASSED for k in removing]
-        assert filter_run.left == removing.count(PASSED)
+        assert filter_run.alive.tolist() == [k == PASSED_VERDICT for k in removing]
+        assert filter_run.left == removing.count(PASSED_VERDICT)
 
 
 SIZES = st.tuples(st.sampled_from([8, 16]), st.integers(0, 3), st.sampled_from([1.0, 1.5, 4.0]))
@@ -70,7 +71,7 @@ def amounts(draw):
 
 
 @given(amounts(), st.integers(1, 20))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_amounts_are_what_one_host_after_the_other_says(sizes, asked):
     table = a_table(
         *(
@@ -105,7 +106,7 @@ def test_guests_are_counted_as_of_one_host_after_the_other(reported, picks):
     ]
     table = a_table(*(a_host(n, metrics=metrics) for n, metrics in enumerate(counted, 1)))
     for number, row in enumerate(picks):
-        table.take(row + 1, {'VCPU': 1}, Placed(an_id(number, 2), an_id(number, 3), row + 1))
+        table.add_pick(row + 1, {'VCPU': 1}, Placed(an_id(number, 2), an_id(number, 3), row + 1))
     plain = [facts.instance_count(table, row) for row in range(3)]
     assert facts.instance_counts(table).tolist() == plain
     assert plain == [

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.resources.group_rule import since_first
+from gantt.core.resources.group_rule import placements_since_first
 from tests.builders import CLEAN, a_draft, a_guest, a_host, live, uuid_of
 from tests.properties.claim_world import a_store
 
@@ -87,7 +87,7 @@ class Side:
         fate = result.outcomes[0]
         hosts = self.store.feed.load_everything().hosts
         rows = {change.row.name: change.row.used for change in hosts}
-        groups = {uuid: since_first(number) for uuid, number in result.groups.items()}
+        groups = {uuid: placements_since_first(number) for uuid, number in result.groups.items()}
         return fate.outcome, fate.accepted, fate.attempt, fate.answer, rows, groups
 
     def new(self, number, size):
@@ -286,7 +286,9 @@ class Side:
             for stored in (self.store.requests.load_request(draft.id) for draft in self.drafts)
         ]
         group = self.store.groups.load_group(GROUP)
-        members = (since_first(group.generation), sorted(group.members)) if group else None
+        members = (
+            (placements_since_first(group.generation), sorted(group.members)) if group else None
+        )
         return hosts, claims, requests, members
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gantt.core.claims.claim import Claim
+from gantt.core.claims.commit import ClaimColumns, ClaimDraft
 from gantt.core.messages.request import Flavor, Image, Purpose, SelectDestinations
-from gantt.core.resources.host import Placed
 from gantt.core.table.columns import COLUMNS
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
@@ -26,7 +27,7 @@ def state_of(table: HostTable) -> dict[str, Any]:
         'classes': list(table.classes.names),
         'hosts': list(table.hosts),
         'names': list(table.names),
-        'placed': [list(table.placed.on(row.id).items()) for row in table.hosts],
+        'placed': [list(table.placed.on_provider(row.id).items()) for row in table.hosts],
         'where': {p.consumer: table.rows_of_consumer(p.consumer) for p in table.placed},
         'groups': {
             group: {host: dict(of) for host, of in table.placed.in_group(group).items()}
@@ -34,7 +35,7 @@ def state_of(table: HostTable) -> dict[str, Any]:
         },
         'images': {image: dict(of) for image, of in table.placed.by_image().items()},
         'flavors': {name: dict(of) for name, of in table.placed.by_flavor().items()},
-        'pending': [table.pending_of(row.id) for row in table.hosts],
+        'pending': [table.pending_claims_of(row.id) for row in table.hosts],
         'unreported': table.unreported_claims(),
         'generations': table.generations(),
         'now': table.now,
@@ -126,7 +127,7 @@ class History:
     def report(self) -> None:
         host = self.rng.choice(list(self.world.hosts.values()))
         host.report(**self.rng.choice(({}, {'foreign': {'MEMORY_MB': 64}}, {'traits': ['A']})))
-        self.world.scheduler.intake.step()
+        self.world.scheduler.report_queue.step()
 
     def shelve(self) -> None:
         name = self.rng.choice(list(self.world.hosts))
@@ -158,7 +159,7 @@ class History:
         """Since the last checkpoint before a position."""
         start = max(first for first, starts, _ in self.parts if starts and first < position)
         parts = [chunks for first, _, chunks in self.parts if start <= first < position]
-        return list(table_log.read(parts))
+        return list(table_log.read_events(parts))
 
     def check(self, look: Any, seed: int) -> set[type]:
         """Every state that was seen is there again; kinds of events on the way."""
@@ -166,7 +167,7 @@ class History:
         for position, then in self.seen:
             events = self.events(position)
             kinds |= {type(event) for _, event in events}
-            again = table_log.rebuild(events, position)
+            again = table_log.table_at(events, position)
             assert again is not None, f'seed {seed}, at {position}'
             assert not list(differences(then, look(again))), f'seed {seed}, at {position}'
         return kinds
@@ -198,19 +199,38 @@ def test_a_history_with_checkpoints_gives_the_same_table():
     assert checkpoints > 12
 
 
+def picks_on(host: int, consumers: dict[str, str], amounts: dict[str, int]) -> ClaimColumns:
+    """Return picks on one host, by claim id the consumer of each."""
+    return ClaimColumns.of(
+        [
+            ClaimDraft(
+                claim=Claim(
+                    id=claim_id,
+                    request_id='r',
+                    consumer=consumer,
+                    provider_id=host,
+                    allocations={host: amounts},
+                    flavor=f'm{number}',
+                )
+            )
+            for number, (claim_id, consumer) in enumerate(consumers.items())
+        ]
+    )
+
+
 def test_a_commit_leaves_the_open_picks_of_others_on_its_hosts():
     history = History(1, checkpoint_seconds=1e9, reload_seconds=1e9)
     cache, host = history.cache, history.cache.working.hosts[0]
     amounts = {'VCPU': 1, 'MEMORY_MB': 64}
-    picks = [Placed(new_uuid(), new_uuid(), host.id, flavor=f'm{n}') for n in range(3)]
-    picks.append(Placed('no uuid', 'NOR-THIS', host.id))
-    cache.do(table_log.Picks(True, [(amounts, pick) for pick in picks]))
-    cache.do(table_log.Picks(False, [(amounts, picks[0])]))
+    consumers = {new_uuid(): new_uuid() for _ in range(3)}
+    picks = picks_on(host.id, {**consumers, 'no uuid': 'NOR-THIS'}, amounts)
+    cache.apply_and_record(table_log.picks_added(picks))
+    cache.apply_and_record(table_log.picks_removed(picks, [1, 2, 3]))
     written = msgspec.structs.replace(host, version=host.version + 1, used=amounts)
-    cache.commit_applied([written], {host.id}, {picks[1].claim_id})
-    assert cache.working.pending_of(host.id) == [picks[2].claim_id, 'no uuid']
+    cache.commit_applied([written], {host.id}, {picks.ids[1]})
+    assert cache.working.pending_claims_of(host.id) == [picks.ids[2], 'no uuid']
     history.flush()
-    again = table_log.rebuild(history.events(cache.log.position), cache.log.position)
+    again = table_log.table_at(history.events(cache.log.position), cache.log.position)
     assert again is not None
     assert not list(differences(state_of(cache.working), state_of(again)))
 
@@ -229,7 +249,7 @@ def test_classes_that_a_commit_brings_have_their_codes_in_the_same_order():
     cache.commit_applied(rows, {row.id for row in rows})
     assert cache.working.classes.names[-4:] == [f'CUSTOM_{name}' for name in 'ZYXW']
     history.flush()
-    again = table_log.rebuild(history.events(cache.log.position), cache.log.position)
+    again = table_log.table_at(history.events(cache.log.position), cache.log.position)
     assert again is not None
     assert not list(differences(state_of(cache.working), state_of(again)))
 
@@ -251,13 +271,10 @@ def test_classes_that_a_commit_brings_have_their_codes_in_the_same_order():
 def test_ids_come_back_as_they_were(ids):
     history = History(1, checkpoint_seconds=1e9, reload_seconds=1e9)
     cache, host = history.cache, history.cache.working.hosts[0].id
-    cache.do(
-        table_log.Picks(
-            True, [({'VCPU': 1}, Placed(consumer, consumer[::-1], host)) for consumer in ids]
-        )
-    )
+    picks = picks_on(host, {claim_id: claim_id[::-1] for claim_id in ids}, {'VCPU': 1})
+    cache.apply_and_record(table_log.picks_added(picks))
     history.flush()
-    again = table_log.rebuild(history.events(cache.log.position), cache.log.position)
+    again = table_log.table_at(history.events(cache.log.position), cache.log.position)
     assert again is not None
-    assert again.pending_of(host) == cache.working.pending_of(host) == list(ids)
+    assert again.pending_claims_of(host) == cache.working.pending_claims_of(host) == list(ids)
     assert [placed.consumer for placed in again.placed] == [consumer[::-1] for consumer in ids]

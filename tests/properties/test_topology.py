@@ -11,14 +11,13 @@ from gantt.core.messages.topology_request import (
     Affinity,
     CpuPolicy,
     DeviceSpec,
-    DeviceWish,
     GuestCell,
+    PciRequest,
     ThreadPolicy,
-    Wish,
+    TopologyRequest,
 )
-from gantt.core.topology.cores import available
 from gantt.core.topology.free import FreeTopology
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.search import cores_available, find_layout
 from tests.properties import plain_topology
 
 RATIO = 2.0
@@ -90,7 +89,7 @@ def wishes(draw):
         memory = draw(st.sampled_from([256, 512, 1024, 1025, 2048, 3072]))
         cells.append(GuestCell(mine, memory, mine[:pinned]))
     devices = tuple(
-        DeviceWish(
+        PciRequest(
             alias=str(k),
             count=draw(st.integers(1, 2)),
             affinity=draw(st.sampled_from(list(Affinity))),
@@ -101,7 +100,7 @@ def wishes(draw):
         )
         for k in range(draw(st.integers(0, 2)))
     )
-    return Wish(
+    return TopologyRequest(
         cells=tuple(cells),
         cpu_policy=policy,
         page=draw(st.sampled_from(PAGES)),
@@ -119,7 +118,7 @@ def a_room(cells, devices, taken=()):
 @settings(max_examples=120, deadline=None)
 @given(wish=wishes(), cells=host_cells(), devices=pools(), pack=st.booleans())
 def test_a_layout_is_found_where_there_is_one_and_nowhere_else(wish, cells, devices, pack):
-    placement = lay_out(wish, a_room(cells, devices), pack)
+    placement = find_layout(wish, a_room(cells, devices), pack)
     assert (placement.layout is not None) == plain_topology.fits(wish, cells, devices, RATIO)
     if placement.layout is None:
         assert placement.obstacles
@@ -130,7 +129,7 @@ def test_a_layout_is_found_where_there_is_one_and_nowhere_else(wish, cells, devi
 @settings(max_examples=60, deadline=None)
 @given(wish=wishes(), cells=host_cells(), devices=pools(), data=st.data())
 def test_neither_order_of_cells_decides_whether_it_fits(wish, cells, devices, data):
-    other = Wish(
+    other = TopologyRequest(
         cells=wish.cells[:1] + tuple(reversed(wish.cells[1:])),
         cpu_policy=wish.cpu_policy,
         page=wish.page,
@@ -140,7 +139,7 @@ def test_neither_order_of_cells_decides_whether_it_fits(wish, cells, devices, da
     )
     shuffled = data.draw(st.permutations(cells))
     layouts = [
-        lay_out(w, a_room(c, devices)).layout for w in (wish, other) for c in (cells, shuffled)
+        find_layout(w, a_room(c, devices)).layout for w in (wish, other) for c in (cells, shuffled)
     ]
     assert len({layout is None for layout in layouts}) == 1
 
@@ -150,11 +149,11 @@ def test_neither_order_of_cells_decides_whether_it_fits(wish, cells, devices, da
 def test_guests_one_after_another_never_share_what_is_dedicated(cells, devices, data):
     room, taken = a_room(cells, devices), []
     for _ in range(4):
-        layout = lay_out(data.draw(wishes()), room).layout
+        layout = find_layout(data.draw(wishes()), room).layout
         if layout is None:
             continue
-        assert room.holds(layout)
-        room.take(layout)
+        assert room.has_free(layout)
+        room.allocate(layout)
         taken.append(layout)
     held = [cpu for layout in taken for cell in layout.cells for cpu in cpus_of(cell)]
     assert len(held) == len(set(held))
@@ -163,7 +162,7 @@ def test_guests_one_after_another_never_share_what_is_dedicated(cells, devices, 
     assert all(pool.free >= 0 for pool in room.pools)
     assert figures(a_room(cells, devices, taken)) == figures(room)
     for layout in reversed(taken):
-        room.give(layout)
+        room.release(layout)
     assert figures(room) == figures(a_room(cells, devices))
 
 
@@ -176,7 +175,7 @@ def figures(room):
                 c.memory_used,
                 c.base_left,
                 dict(c.pages),
-                [available(c, p) for p in ThreadPolicy],
+                [cores_available(c, p) for p in ThreadPolicy],
             )
             for c in room.cells
         ],
@@ -201,4 +200,4 @@ def check(wish, layout, cells, devices):
         assert (tuple(got.vcpus), got.memory_mb) == (guest.vcpus, guest.memory_mb)
     for wished in wish.devices:
         assert sum(d.count for d in layout.devices if d.alias == wished.alias) == wished.count
-    assert layouts.read(layouts.plain(layout)) == layout
+    assert layouts.read(layouts.layout_json(layout)) == layout

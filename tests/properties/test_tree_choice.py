@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import plugin_loader
-from gantt.core.candidates.find import find
-from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery
+from gantt.core.candidates.find import find_candidates
+from gantt.core.candidates.query import SHARES_TRAIT, CandidatesQuery, GroupQuery
 from gantt.core.candidates.table import ProviderEntry, ProviderTable
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
@@ -25,14 +25,15 @@ from gantt.core.messages.tree_request import (
 )
 from gantt.core.placement import capacity
 from gantt.core.placement.evaluation import FilterRun
-from gantt.core.placement.place import place, undo
+from gantt.core.placement.place import place, undo_decision
 from gantt.core.placement.tree_choice import TreeChoice
 from gantt.core.records.decision import Decision, Outcome
 from gantt.core.resources.host import HostChange, HostFacts, HostRow
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.provider import SharedPool
 from gantt.core.table.host_table import HostTable
 from gantt.core.table.nested import as_inventory
 from tests.properties import plain_candidates as plain
+from tests.thorough import examples
 
 seeds = st.integers(0, 2**32)
 CLASSES = ('VCPU', 'DISK_GB', 'VGPU', 'SRIOV_NET_VF', 'CUSTOM_A')
@@ -114,7 +115,7 @@ class World:
             aggregates=[aggregate],
             root=root,
             parent=parent,
-            traits=sorted(traits if root else {*traits, SHARES}),
+            traits=sorted(traits if root else {*traits, SHARES_TRAIT}),
         )
         self.table.set_pool(self.pools[pid])
 
@@ -145,7 +146,7 @@ class World:
                 traits=tuple(pool.traits),
                 aggregates=tuple(pool.aggregates),
                 inventories={
-                    name: as_inventory(pool, name, table.pools.laid_on(pid, name))
+                    name: as_inventory(pool, name, table.pools.picked_amount(pid, name))
                     for name in pool.inventories
                 },
             )
@@ -221,7 +222,7 @@ def as_query(spec: RequestSpec) -> CandidatesQuery:
 def feasible(table: HostTable, spec: RequestSpec) -> set[int]:
     """Ids of the hosts that filters let pass, and on which the search finds a choice."""
     run = FilterRun(table, spec, PIPELINE)
-    run.look('')
+    run.evaluate('')
     trees = TreeChoice.of(table, run)
     rows = [n for n in range(len(table)) if run.alive[n]]
     return {table.hosts[row].id for row in rows if trees is None or trees.solve(row) is not None}
@@ -243,7 +244,7 @@ def taken_by(decision: Decision) -> dict[tuple[int, str], int]:
     return taken
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(seeds)
 def test_hosts_are_those_of_the_plain_product_and_of_the_candidates(seed):
     world = World(seed)
@@ -256,7 +257,7 @@ def test_hosts_are_those_of_the_plain_product_and_of_the_candidates(seed):
         table = ProviderTable()
         table.apply(entries.values())
         if not any(pool.root not in world.hosts for pool in world.pools.values()):
-            candidates = find(table, query)
+            candidates = find_candidates(table, query)
             assert {table.entry(slot).id for slot in candidates.roots(table)} == roots
         decision = place(world.table, request, PIPELINE, seed=seed, decision_id='d')
         assert (decision.outcome is Outcome.PLACED) <= bool(roots)
@@ -274,11 +275,11 @@ def test_hosts_are_those_of_the_plain_product_and_of_the_candidates(seed):
                 )
         assert not taken
         if world.random.random() < 0.5:
-            undo(world.table, decision, request)
+            undo_decision(world.table, decision, request)
             assert world.entries() == entries
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds)
 def test_devices_are_as_many_providers_as_are_asked_for(seed):
     world = World(seed)
@@ -310,7 +311,7 @@ def test_devices_are_as_many_providers_as_are_asked_for(seed):
                 assert entries[device.provider_id].inventories[name].used == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds, st.sampled_from(CLASSES[1:]), st.integers(1, 2))
 def test_of_those_below_a_host_that_comes_first_which_others_need_the_least(seed, name, amount):
     world = World(seed)
@@ -345,7 +346,7 @@ def _kind(entry: ProviderEntry) -> tuple[str, ...]:
 
 def _serves(host: ProviderEntry, entry: ProviderEntry) -> bool:
     return entry.root_id == host.id or (
-        SHARES in entry.traits and bool(set(host.aggregates) & set(entry.aggregates))
+        SHARES_TRAIT in entry.traits and bool(set(host.aggregates) & set(entry.aggregates))
     )
 
 
@@ -376,9 +377,9 @@ def test_a_copy_of_a_table_finds_the_same(seed):
     assert [feasible(world.table, spec) for spec in specs] == before
     for pid, pool in world.pools.items():
         world.table.set_pool(msgspec.structs.replace(pool, version=2, used={}))
-        assert world.table.pools.of_id[pid].used == {}
+        assert world.table.pools.by_id[pid].used == {}
     fresh = World(seed)
-    for pool in world.table.pools.of_id.values():
+    for pool in world.table.pools.by_id.values():
         fresh.table.set_pool(msgspec.structs.replace(pool, version=3))
     assert [feasible(world.table, spec) for spec in specs] == [
         feasible(fresh.table, spec) for spec in specs
@@ -392,11 +393,11 @@ def test_as_many_are_counted_as_are_placed_one_after_the_other(seed):
     request = world.request()
     request = msgspec.structs.replace(request, consumers=[an_id(world.random)], alternates=0)
     run = FilterRun(world.table, request.spec, PIPELINE)
-    run.look('')
+    run.evaluate('')
     rows = np.flatnonzero(run.alive)
     if TreeChoice.of(world.table, run) is None:
         return
-    counted = capacity.room(world.table, request.spec, rows)
+    counted = capacity.free_capacity(world.table, request.spec, rows)
     assert not counted.uncounted
     on_each = dict(zip(counted.rows.tolist(), counted.counts.tolist(), strict=True))
     spec = request.spec

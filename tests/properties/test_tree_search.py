@@ -10,35 +10,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.candidates import feasibility, tree_search
-from gantt.core.candidates.columns import ClassInventory
-from gantt.core.candidates.find import find
+from gantt.core.candidates import tree_search
+from gantt.core.candidates.find import find_candidates
 from gantt.core.candidates.one_tree import OneTreeSearch
 from gantt.core.candidates.query import query_of
-from gantt.core.candidates.table import ProviderEntry
+from gantt.core.candidates.table import ClassInventory, ProviderEntry
 from gantt.core.messages.tree_request import TreeRequest
 from tests.properties.candidate_worlds import CandidateWorld
 from tests.properties.test_candidates import table_of, without_steps
+from tests.thorough import examples
 
 seeds = st.integers(0, 2**32)
 
 
 @pytest.fixture(autouse=True)
 def _looking_ahead_from_the_first_step(monkeypatch):
-    monkeypatch.setattr(tree_search, 'EASY_LOOKS', 0)
+    monkeypatch.setattr(tree_search, 'STEPS_BEFORE_LOOKAHEAD', 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seeds, st.sampled_from([None, 1, 3, 50]), st.booleans())
 def test_candidates_are_the_same_in_the_same_order(seed, limit, nested):
     world = CandidateWorld(seed)
     table = table_of(world.entries)
     for _ in range(3):
         query = msgspec.structs.replace(world.query(), limit=limit, nested=nested)
-        ahead = find(table, query)
+        ahead = find_candidates(table, query)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(tree_search, 'EASY_LOOKS', 10**9)
-            assert without_steps(find(table, query)) == without_steps(ahead)
+            patched.setattr(tree_search, 'STEPS_BEFORE_LOOKAHEAD', 10**9)
+            assert without_steps(find_candidates(table, query)) == without_steps(ahead)
 
 
 def a_tree(rooms: list[int], other: list[int] | None = None) -> list[ProviderEntry]:
@@ -65,7 +65,7 @@ def of_devices(amounts: list[int]) -> OneTreeSearch:
     return a_search([{'VGPU': amount} for amount in amounts])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=6),
@@ -76,10 +76,10 @@ def test_groups_are_packed_where_they_go_at_all(rooms, amounts, policy, more):
     other = [room // 2 + more for room in rooms]
     groups = [{'VGPU': a} | ({'CUSTOM_B': b} if b else {}) for a, b in amounts]
     search, entries = a_search(groups, policy), a_tree(rooms, other)
-    answer, _ = search.best(entries, 100_000)
+    answer, _ = search.best_solution(entries, 100_000)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tree_search, 'EASY_LOOKS', 10**9)
-        assert search.best(entries, 100_000)[0] == answer
+        patched.setattr(tree_search, 'STEPS_BEFORE_LOOKAHEAD', 10**9)
+        assert search.best_solution(entries, 100_000)[0] == answer
     assert (answer is not None) == any(
         fits(rooms, other, amounts, choice, policy)
         for choice in itertools.product(range(len(rooms)), repeat=len(amounts))
@@ -98,7 +98,7 @@ def fits(rooms, other, amounts, choice, policy) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=4),
     st.lists(st.integers(1, 8), min_size=1, max_size=6),
@@ -111,7 +111,7 @@ def test_bounds_never_say_that_what_goes_does_not(rooms, amounts):
         )
         for choice in itertools.product(range(len(rooms)), repeat=len(amounts))
     )
-    assert feasibility.may_be_packed(amounts, rooms, lambda looks: None) or not goes
+    assert tree_search.may_be_packed(amounts, rooms, lambda looks: None) or not goes
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_bounds_never_say_that_what_goes_does_not(rooms, amounts):
     ],
 )
 def test_many_groups_are_answered_in_few_steps(rooms, amounts, goes, monkeypatch):
-    monkeypatch.setattr(tree_search, 'EASY_LOOKS', 256)
-    answer, steps = of_devices(amounts).best(a_tree(rooms), 20_000)
+    monkeypatch.setattr(tree_search, 'STEPS_BEFORE_LOOKAHEAD', 256)
+    answer, steps = of_devices(amounts).best_solution(a_tree(rooms), 20_000)
     assert (answer is not None) == goes
     assert steps <= 20_000
 
@@ -141,7 +141,7 @@ def test_what_is_found_does_not_depend_on_how_many_steps_there_are():
         first = None
         for steps in (200, 2000, 20_000, 60_000, 120_000):
             try:
-                answer = search.best(entries, steps)
+                answer = search.best_solution(entries, steps)
             except exceptions.SearchOutOfBudget:
                 assert first is None
                 continue

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.host import API
+from gantt.core.resources.host import INVENTORIES_BY_API
 from gantt.db.hosts import details
 from tests.builders import CLEAN, a_host, set_inventories, uuid_of
 from tests.properties.claim_world import a_store
@@ -44,7 +44,7 @@ WORDS = st.one_of(
     st.tuples(st.just('traits'), HOST, TRAITS),
     st.tuples(st.just('aggregates'), HOST, BARE),
     st.tuples(st.just('members'), st.sampled_from(NAMED), st.sets(HOST)),
-    st.tuples(st.just('speaks'), HOST, st.sampled_from([API, None])),
+    st.tuples(st.just('speaks'), HOST, st.sampled_from([INVENTORIES_BY_API, None])),
 )
 
 
@@ -77,7 +77,7 @@ class Told:
 
     def _reported(self, name, reported, racks):
         host = self.hosts[name]
-        if host.by == API:
+        if host.by == INVENTORIES_BY_API:
             return
         if 'inventories' in reported:
             host.inventories = dict(reported['inventories'])
@@ -92,7 +92,7 @@ class Told:
                     members.add(name)
 
     def say(self, name, **said):
-        if self.hosts[name].by != API:
+        if self.hosts[name].by != INVENTORIES_BY_API:
             return False
         for field, value in said.items():
             setattr(self.hosts[name], field, value)
@@ -103,7 +103,7 @@ class Told:
         return self.hosts[name].bare | {derived_id('aggregate', aggregate) for aggregate in named}
 
     def speaks(self, name, by):
-        if self.hosts[name].by == API and by is None:
+        if self.hosts[name].by == INVENTORIES_BY_API and by is None:
             self.wants_full.add(name)
         self.hosts[name].by = by
         return True

@@ -10,12 +10,12 @@ import uuid
 
 import pytest
 
+from devel.doubles import MemoryRecorder
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, Running
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.db.conftest import contents

@@ -116,8 +116,8 @@ def test_a_broker_that_comes_late_is_waited_for(proxy):
 def test_a_service_is_back_soon_after_its_broker_unless_told_otherwise(rabbit_url, asked, most):
     """The pauses of oslo.messaging grow to 30 s."""
     bus = Bus(rabbit_url + asked)
-    assert bus.service._own.rabbit.rabbit_interval_max == most
-    pauses = bus.service._running[0].consumer.reader._pauses()
+    assert bus.service._own_transport.rabbit.rabbit_interval_max == most
+    pauses = bus.service._running[0].consumer.reader._retry_pauses()
     assert max(next(pauses) for _ in range(99)) == most
     bus.close()
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rabbit
 def test_a_connection_that_wrote_replies_is_forgotten_when_it_is_closed(rabbit_url):
     carrier = client.get_transport(a_conf(rabbit_url))
     with carrier.opened() as connection:
-        outcomes = publisher.write(connection, [('nobody-listens-here', b'{}')])
+        outcomes = publisher.write_replies(connection, [('nobody-listens-here', b'{}')])
         assert outcomes.missing == [0]
         below = weakref.ref(connection.raw)
     del connection
@@ -28,16 +28,16 @@ def test_a_connection_that_wrote_replies_is_forgotten_when_it_is_closed(rabbit_u
 
 
 def test_an_idle_connection_lives_by_its_heartbeats_and_one_that_broke_is_dropped(rabbit_url):
-    conf = a_conf(f'{rabbit_url}?heartbeat_timeout_threshold=4&heartbeat_rate=4')
+    conf = a_conf(f'{rabbit_url}?heartbeat_timeout_threshold=2&heartbeat_rate=4')
     carrier = client.get_transport(conf)
     with carrier.sender() as connection:
         raw = connection.raw
     # The broker ends a connection that is silent for twice the threshold.
-    time.sleep(10)
+    time.sleep(6)
     with carrier.sender() as connection:
         assert connection.raw is raw
-        assert publisher.write(connection, [('nobody-listens-here', b'{}')]).missing == [0]
-        connection.cut()
+        assert publisher.write_replies(connection, [('nobody-listens-here', b'{}')]).missing == [0]
+        connection.break_connection()
     until(lambda: carrier._idle == [])
     carrier.cleanup()
 

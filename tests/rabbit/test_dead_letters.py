@@ -20,7 +20,7 @@ from gantt.cmd import dead_letters
 from gantt.cmd import manage as command
 from gantt.core.messages.report import HostReport
 from gantt.rpc.amqp import dead_letters as dead_letters_of
-from gantt.rpc.amqp.dead_letters import SHARES
+from gantt.rpc.amqp.dead_letters import SENDER_SHARES
 from tests.nemesis.proxy import Proxy
 from tests.rabbit.test_bad_input import a_call, body
 from tests.rabbit.wire import envelope
@@ -73,7 +73,7 @@ def kept(rabbit_url):
 @pytest.fixture
 def keeping(make_bus, kept):
     """A bus whose scheduler keeps dead letters, three of each sender."""
-    return make_bus(dead_letter_queue=kept.name, dead_letters_max=3 * SHARES)
+    return make_bus(dead_letter_queue=kept.name, dead_letters_max=3 * SENDER_SHARES)
 
 
 def peak_kb(reset=False):
@@ -120,7 +120,7 @@ def test_what_breaks_the_library_after_it_was_acknowledged_costs_nothing(
 ):
     # The library alone connects anew after each, and rests before: 13 s for three.
     url = f'{rabbit_url}?kombu_reconnect_delay=4.5'
-    make_bus(url, dead_letter_queue=kept.name, dead_letters_max=3 * SHARES)
+    make_bus(url, dead_letter_queue=kept.name, dead_letters_max=3 * SENDER_SHARES)
     for _ in range(3):
         wire.send(envelope(a_call() | {'_context_self': 1}), topic='gantt-claims')
     reply = json.loads(wire.call(a_call('no'), topic='gantt-claims', seconds=10)['oslo.message'])
@@ -146,25 +146,25 @@ def test_each_project_has_its_share_of_the_queue(keeping, kept, wire):
         )
 
     send('quiet', 0)
-    for number in range(3 * SHARES):
+    for number in range(3 * SENDER_SHARES):
         send('loud', number)
     send('quiet', 1)
     beyond = 'gantt_dead_letters_total', 'over_quota'
-    until(lambda: keeping.counts.values.get(beyond) == 3 * SHARES - 3)
+    until(lambda: keeping.counts.values.get(beyond) == 3 * SENDER_SHARES - 3)
     senders = [dead_letters_of.sender(bytes(letter.body)) for letter in kept.take(5)]
     assert senders == [b'quiet', b'loud', b'loud', b'loud', b'quiet']
 
 
 def test_a_share_comes_back_and_senders_are_bounded():
     now = [0.0]
-    shares = dead_letters_of.Shares(2, 100.0, lambda: now[0])
-    assert [shares.take(b'a') for _ in range(3)] == [True, True, False]
+    shares = dead_letters_of.SenderQuotas(2, 100.0, lambda: now[0])
+    assert [shares.count_dead_letter(b'a') for _ in range(3)] == [True, True, False]
     now[0] = 99.0
-    assert (shares.take(b'a'), shares.take(b'b')) == (False, True)
+    assert (shares.count_dead_letter(b'a'), shares.count_dead_letter(b'b')) == (False, True)
     now[0] = 100.0
-    assert shares.take(b'a')
+    assert shares.count_dead_letter(b'a')
     for number in range(dead_letters_of.SENDERS_MAX + 5):
-        shares.take(b'%d' % number)
+        shares.count_dead_letter(b'%d' % number)
     assert len(shares._sent) == dead_letters_of.SENDERS_MAX
 
 

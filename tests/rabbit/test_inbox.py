@@ -12,7 +12,7 @@ import pytest
 
 from gantt.rpc.amqp import reader, transport
 from gantt.rpc.amqp.consumer import Consumer
-from gantt.rpc.amqp.inbox import BrokerInbox
+from gantt.rpc.amqp.reader import BrokerInbox
 from tests.rabbit.wire import Wire, envelope
 from tests.rpc.bus import a_conf
 from tests.rpc.facade import until
@@ -33,7 +33,7 @@ class Handler:
     def handle(self, message) -> None:
         self.seen.append((message.message['args']['number'], threading.current_thread().name))
 
-    def undecodable(self, error, body) -> None:
+    def reject_undecodable(self, error, body) -> None:
         raise AssertionError(error)
 
     def run_undecoded(self, run, body) -> None:
@@ -61,8 +61,8 @@ class Site:
         self.topic = f'inbox-{time.monotonic_ns()}'
         target = om.Target(exchange='gantt', topic=self.topic, server='here')
         self.consumer = Consumer(self.carrier, target, self.handler)
-        self.consumer.start()
-        self.lent = self.consumer.lent
+        self.consumer.reader.start()
+        self.lent = self.consumer.lendable_reader
         self.inbox = BrokerInbox(lambda: [self.lent])
         self.wire = Wire(url)
         self._reading = threading.Event()
@@ -106,25 +106,30 @@ class Site:
         """Of a connection of its own, for the time of one question."""
         return contextlib.closing(kombu.Connection(self.url.replace('rabbit:', 'amqp:', 1)))
 
-    def depth(self) -> int:
-        """Messages that nobody has taken; -1: there is no such queue."""
+    def declared(self):
+        """The broker's counts of messages and consumers of the queue; None: there is none."""
         with self.channel() as connection:
             try:
-                return connection.channel().queue_declare(self.topic, passive=True).message_count
+                return connection.channel().queue_declare(self.topic, passive=True)
             except amqp.NotFound:
-                return -1
+                return None
+
+    def is_consumed(self) -> bool:
+        """Whether the reader consumes the queue, which it does once it is bound."""
+        queue = self.declared()
+        return queue is not None and queue.consumer_count > 0
 
     def lose_the_queue(self) -> None:
         with self.channel() as connection:
             connection.channel().queue_delete(self.topic)
 
     def cut(self) -> None:
-        self.lent.connection.cut()
+        self.lent.connection.break_connection()
 
     def stop(self) -> None:
         if self._reading.is_set():
             self.pause()
-        self.consumer.stop()
+        self.consumer.reader.stop()
         self.consumer.close()
 
     def close(self) -> None:
@@ -168,7 +173,7 @@ def test_what_was_taken_is_acknowledged(site):
     site.send(*range(100))
     until(lambda: len(site.handler.seen) == 100)
     site.stop()
-    assert site.depth() == 0
+    assert site.declared().message_count == 0
 
 
 def test_messages_of_many_frames_are_read_whole(site):
@@ -204,7 +209,7 @@ def test_what_breaks_is_attached_anew_and_read_again(site, breaks):
     before = site.lent.connection.raw
     breaks(site)
     until(lambda: site.lent.connection.raw not in (None, before))
-    until(lambda: site.depth() >= 0)
+    until(site.is_consumed)  # before that a message may meet a queue that is not bound yet
     site.send(2, 3)
     until(lambda: site.handler.numbers[-2:] == [2, 3])
     site.until_it_reads()
@@ -238,7 +243,7 @@ def test_one_connection_that_is_taken_does_not_hold_up_the_others(site, make_sit
     other = make_site()
     both = BrokerInbox(lambda: [site.lent, other.lent])
     until(lambda: site.lent.lend(9) >= 0 and other.lent.lend(9) >= 0)
-    time.sleep(reader.LOOK_SECONDS + 0.2)
+    time.sleep(reader.UNSHARED_READ_SECONDS + 0.2)
     with site.lent._lock:
         site.send(1)
         other.send(2)
@@ -258,10 +263,10 @@ def test_nothing_is_read_of_one_that_stops(site):
 
 def test_a_stop_ends_however_slowly_it_comes(site):
     site.lent.lend(9)
-    time.sleep(reader.LOOK_SECONDS + 0.2)  # its own thread rests
+    time.sleep(reader.UNSHARED_READ_SECONDS + 0.2)  # its own thread rests
     site.lent.end()
-    time.sleep(reader.LOOK_SECONDS + 0.2)
-    stopping = threading.Thread(target=site.consumer.stop, daemon=True)
+    time.sleep(reader.UNSHARED_READ_SECONDS + 0.2)
+    stopping = threading.Thread(target=site.consumer.reader.stop, daemon=True)
     stopping.start()
     stopping.join(10)
     assert not stopping.is_alive()

@@ -7,14 +7,14 @@ import kombu
 import oslo_messaging as om
 import pytest
 
-from gantt.rpc.nova import notifications
-from gantt.rpc.nova import notifier as nova_notifier
+from gantt.nova.wire import notifier
+from gantt.nova.wire import notifier as nova_notifier
 from tests.rpc.bus import Bus, Counts, a_conf, load
 from tests.rpc.facade import until
 
 pytestmark = pytest.mark.rabbit
 
-EVENTS = [notifications.START, notifications.END]
+EVENTS = [notifier.START, notifier.END]
 
 
 class Ear:
@@ -94,7 +94,7 @@ def test_a_refusal_has_a_start_and_no_end(rabbit_url, listen):
         heard = [ear.heard.get(timeout=10)[1] for _ in range(3)]
     finally:
         bus.close()
-    assert heard == [notifications.START, *EVENTS]
+    assert heard == [notifier.START, *EVENTS]
 
 
 @pytest.mark.parametrize(('form', 'driver'), [('none', 'messagingv2'), ('both', 'noop')])
@@ -114,7 +114,7 @@ def test_what_cannot_be_sent_is_dropped_and_nobody_waits(rabbit_url):
     notifier = nova_notifier.NovaNotifier(conf, rabbit_url, 'scheduler-1', counts)
     captured = load('select_destinations-boot')
     for _ in range(nova_notifier.QUEUE_LIMIT + 5):
-        notifier.begun(captured.context, captured.args['spec_obj'])
+        notifier.begin_notification(captured.context, captured.args['spec_obj'])
     assert counts.values == {('gantt_nova_notifications_total', 'dropped'): 5}
     notifier.start()
     sent = ('gantt_nova_notifications_total', 'sent')

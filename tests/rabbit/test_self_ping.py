@@ -74,7 +74,7 @@ def two_more_answers(bus):
 def test_every_topic_answers_the_ping_of_the_library(rabbit_url):
     bus = Bus(rabbit_url)
     for topic in bus.service._topics:
-        self_ping.call(topic, 5)
+        self_ping.ping_topic(topic, 5)
         # A probe of another version, as deployers have them.
         raw = bus.raw(topic.name, version='7.9', exchange=topic.target.exchange)
         assert raw.call({}, 'oslo_rpc_server_ping') == 'pong'
@@ -83,9 +83,9 @@ def test_every_topic_answers_the_ping_of_the_library(rabbit_url):
 
 def test_a_process_that_is_well_keeps_its_connections(rabbit_url):
     bus = Bus(rabbit_url, **QUICK)
-    before = [t.consumer.channel for t in bus.service._topics]
+    before = [t.consumer.reader.channel for t in bus.service._topics]
     two_more_answers(bus)
-    assert [t.consumer.channel for t in bus.service._topics] == before
+    assert [t.consumer.reader.channel for t in bus.service._topics] == before
     assert failed(bus) == 0
     assert bus.service.problem == ''
     bus.close()
@@ -103,7 +103,7 @@ def test_a_process_with_stuck_connections_is_replaced_and_calls_answered_again(
     ask = threading.Thread(target=lambda: answers.append(conductor.select_destinations(held)))
     ask.start()
     until(lambda: bus.service.health()['calls_pending'] >= 1)
-    old = [t.consumer.channel for t in bus.service._topics]
+    old = [t.consumer.reader.channel for t in bus.service._topics]
     deliveries.deafen()
     until(lambda: bus.service.problem)
     assert 'gantt-' in bus.service.problem

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import kombu
 
-from gantt.rpc.wire import exchange_of
+from gantt.rpc.wire import exchange_of_topic
 
 
 class Wire:
@@ -63,7 +63,7 @@ class Wire:
                 headers=headers,
                 properties=properties,
             ),
-            exchange=exchange or exchange_of(topic),
+            exchange=exchange or exchange_of_topic(topic),
             routing_key=topic,
         )
 

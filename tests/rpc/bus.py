@@ -11,12 +11,14 @@ import oslo_messaging as om
 from oslo_config import cfg
 from oslo_messaging import conffixture
 
+from devel import captures
 from gantt import client
 from gantt import conf as options
+from gantt.cmd.rpc_service import rpc_service
+from gantt.nova.service.facade import NovaFacade
 from gantt.rpc import wire
-from gantt.rpc.amqp import in_process, transport
-from gantt.rpc.nova import captures
-from gantt.rpc.service import RpcService
+from gantt.rpc.amqp import transport
+from gantt.scheduler.service import Scheduler
 from gantt.telemetry.metrics import BY_NAME
 from tests.rpc.facade import Facade
 
@@ -67,19 +69,24 @@ class Bus:
     ) -> None:
         if url.startswith('kombu+memory'):
             # The in-process broker is one per process: start with an empty one.
-            in_process.Channel.queues.clear()
-            in_process.InProcessTransport.global_state.clear()
+            transport.Channel.queues.clear()
+            transport.InProcessTransport.global_state.clear()
         self.url = url
         self.conf = a_conf(url, **rpc)
         if notify:
             self.conf.set_override('driver', [notify], 'oslo_messaging_notifications')
         self.counts = Counts()
         self.facade = facade if facade is not None else Facade()
+        is_real = isinstance(self.facade, Scheduler)
+        self.nova_facade = NovaFacade(self.facade.stores, self.facade) if is_real else self.facade
+        if is_real:
+            self.nova_facade.start()
         #: Why the process was to be replaced, each time.
         self.stuck: list[str] = []
-        self.service = RpcService(
+        self.service = rpc_service(
             self.conf,
             self.facade,
+            nova=self.nova_facade,
             planner=planner,
             server='scheduler-1',
             count=self.counts,
@@ -93,7 +100,9 @@ class Bus:
         self.stop()
         for carrier in self.transports:
             carrier.cleanup()
-        if isinstance(self.facade, Facade):
+        if isinstance(self.facade, Scheduler):
+            self.nova_facade.stop(5.0)
+        elif isinstance(self.facade, Facade):
             self.facade.stop()
 
     def stop(self, seconds: float = 5.0) -> bool:
@@ -119,7 +128,9 @@ class Bus:
         self.transports.append(carrier)
         return om.get_rpc_client(
             carrier,
-            om.Target(exchange=exchange or wire.exchange_of(topic), topic=topic, version=version),
+            om.Target(
+                exchange=exchange or wire.exchange_of_topic(topic), topic=topic, version=version
+            ),
             timeout=10,
             retry=1,
         )

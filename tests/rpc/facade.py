@@ -20,10 +20,11 @@ from gantt.core.messages import resource_classes
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import Registered, check
 from gantt.core.records.decision import Answer, Outcome, Selection
-from gantt.core.resources.host_keys import HostKey, Rules
+from gantt.core.resources.host_keys import HostKey, SigningModes
 from gantt.scheduler.host_signatures import HostSignatures
-from gantt.scheduler.ports import ClaimOutcome, ReportOutcome
-from gantt.scheduler.request.queue import Bell
+from gantt.scheduler.ports.hosts import ReportOutcome
+from gantt.scheduler.ports.requests import ClaimOutcome
+from gantt.scheduler.request.queue import WakeableInbox
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
 
@@ -60,14 +61,14 @@ class Facade:
         self.signatures = HostSignatures(
             self.keys.get,
             self.keys.get,
-            Rules,
+            SigningModes,
             lambda name, value=1, **labels: None,
             time.monotonic,
         )
         self.hold = threading.Event()
         self.hold.set()
         self._queue: queue.Queue = queue.Queue(queue_limit)
-        self._inbox: Any = Bell()
+        self._inbox: Any = WakeableInbox()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -80,7 +81,9 @@ class Facade:
 
     # -- placing -----------------------------------------------------------
     def has_classes(self, names) -> bool:
-        return all(n in resource_classes.STANDARD or n in self.declared_classes() for n in names)
+        return all(
+            n in resource_classes.STANDARD_CLASSES or n in self.declared_classes() for n in names
+        )
 
     def read_from(self, inbox: Any) -> None:
         self._inbox, before = inbox, self._inbox

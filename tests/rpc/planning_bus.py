@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler and who plans groups on one broker in the process."""
 
+from devel.doubles import MemoryRecorder
 from devel.memory_store.stores import memory_stores
 from gantt import client, plugin_loader
 from gantt.core.messages.report import RegisterHost
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.groups.settings import PlannerSettings
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.groups.service.group_members import GroupMembers
+from gantt.groups.service.planner import GroupPlanner
+from gantt.groups.service.settings import PlannerSettings
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.rpc.bus import Bus
@@ -22,7 +23,9 @@ class PlanningBus(Bus):
 
     def __init__(self, runs: bool = True, **bounds):
         self.store, pipeline = memory_stores(), plugin_loader.load_pipeline()
-        self.scheduler_ = Scheduler(self.store, pipeline, MemoryRecorder(), SchedulerSettings())
+        self.scheduler_ = Scheduler(
+            self.store, pipeline, MemoryRecorder(), SchedulerSettings(), make_hook=GroupMembers
+        )
         self.recorder = MemoryRecorder()
         self.planner = GroupPlanner(
             self.store,

@@ -85,9 +85,9 @@ _places = st.one_of(
         allocations=st.sampled_from([[], [], [a_part(1), a_part(91)], [a_part(1), a_part(92)]]),
     ),
     st.builds(
-        lambda place: {
+        lambda sealed_host: {
             **{'host': '', 'node': '', 'uuid': '', 'provider_id': 0},
-            **{'child': 'berlin', 'place': place},
+            **{'child': 'berlin', 'sealed_host': sealed_host},
         },
         st.sampled_from(['sealed one', 'sealed two', '']),
     ),
@@ -128,7 +128,7 @@ _usual = st.builds(an_answer, st.integers(0, 60), st.integers(0, 7), dry_run=st.
 def test_a_caller_has_the_answer_as_it_was(answer):
     body = sent(answer)
     assert 'selections' not in body
-    assert wire.read_answer(body) == wire.decision.for_caller(answer)
+    assert wire.read_answer(body) == wire.decision.answer_for_caller(answer)
 
 
 def test_each_host_stands_once():
@@ -210,5 +210,5 @@ def test_the_largest_answer_is_within_the_bound_of_callers():
             for m in range(members)
         ],
     )
-    size = len(envelope.answer(fixed(1), answer))
+    size = len(envelope.reply_body(fixed(1), answer))
     assert caller.ANSWER_BYTES_MAX / 2 < size < caller.ANSWER_BYTES_MAX

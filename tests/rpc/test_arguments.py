@@ -45,7 +45,7 @@ CALLS = [('request', SelectDestinations, REQUEST), ('update', ClaimUpdate, CLAIM
 
 def outcome(message, takes, newer):
     call = RpcCall(message)
-    call.takes, call.newer_minor = takes, newer
+    call.parameters, call.newer_minor = takes, newer
     try:
         return wire.argument(call)
     except exceptions.GanttError as e:
@@ -59,7 +59,7 @@ def both(args, takes, newer=False):
     call = {'method': 'm', 'version': '1.0', 'args': args}
     body = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(call)})
     plain = envelope.Incoming(None, json.loads(json.dumps(call)))
-    return outcome(envelope.incoming(None, body), takes, newer), outcome(plain, takes, newer)
+    return outcome(envelope.decode_message(None, body), takes, newer), outcome(plain, takes, newer)
 
 
 @given(
@@ -96,7 +96,7 @@ def test_any_change_of_an_argument_means_the_same_by_both_ways(case, seed, count
 def test_what_is_right_is_decoded_without_a_dictionary(name, tp, body):
     call = {'method': 'm', 'version': '1.0', 'args': {name: body}}
     text = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(call)})
-    message = envelope.incoming(None, text)
+    message = envelope.decode_message(None, text)
     assert isinstance(outcome(message, {name: tp}, False), tp)
     assert message._message is None and message._args is None
 
@@ -107,7 +107,9 @@ def test_twice_the_same_name_is_the_last_one_by_both_ways():
     body = json.dumps({'oslo.version': '2.0', 'oslo.message': call})
     plain = envelope.Incoming(None, json.loads(call))
     takes = {'request': SelectDestinations}
-    assert outcome(envelope.incoming(None, body), takes, False) == outcome(plain, takes, False)
+    assert outcome(envelope.decode_message(None, body), takes, False) == outcome(
+        plain, takes, False
+    )
 
 
 def test_what_is_read_around_the_arguments_is_what_a_dictionary_has():
@@ -131,7 +133,9 @@ def test_what_is_read_around_the_arguments_is_what_a_dictionary_has():
             else:
                 call[name] = draw.choice(ODD[:-4])
         text = json.dumps(call)
-        message = envelope.incoming(None, json.dumps({'oslo.version': '2.0', 'oslo.message': text}))
+        message = envelope.decode_message(
+            None, json.dumps({'oslo.version': '2.0', 'oslo.message': text})
+        )
         assert message.is_whole_text == ('ud83d' not in text)
         plain = envelope.Incoming(None, dict(json.loads(json.dumps(call))))
         for name in (

@@ -6,8 +6,8 @@ import uuid
 import pytest
 
 from gantt import exceptions
-from gantt.client.planner import PlannerClient
 from gantt.core.messages.request import RequestSpec
+from gantt.groups.client import PlannerClient
 from tests.planner import a_plan_request
 from tests.rpc.planning_bus import PlanningBus
 from tests.rpc.test_whole_service import HOSTS

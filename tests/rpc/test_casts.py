@@ -8,7 +8,7 @@ import pytest
 from gantt.core.messages import base
 from gantt.core.messages.report import HostReport, ReportedMetric
 from gantt.rpc import wire
-from gantt.rpc.api import casts
+from gantt.rpc.api import stats
 
 REPORT = HostReport(
     name='h',
@@ -35,7 +35,7 @@ def on_the_wire(text: str, version: str = '2.0') -> bytes:
 
 
 def test_a_cast_report_is_taken():
-    assert casts.report(on_the_wire(json.dumps(BODY))).report == REPORT
+    assert stats.cast_report(on_the_wire(json.dumps(BODY))).report == REPORT
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_cast_report_is_taken():
     ],
 )
 def test_anything_else_is_left_to_the_checks(change):
-    assert casts.report(on_the_wire(json.dumps(BODY | change))) is None
+    assert stats.cast_report(on_the_wire(json.dumps(BODY | change))) is None
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_anything_else_is_left_to_the_checks(change):
     [('1.5', 'NaN'), ('1.5', 'Infinity'), ('1.5', '1e999'), ('"h"', '"\\ud800"'), ('}', '')],
 )
 def test_what_is_no_json_for_us_is_left_to_the_checks(old, new):
-    assert casts.report(on_the_wire(json.dumps(BODY).replace(old, new))) is None
+    assert stats.cast_report(on_the_wire(json.dumps(BODY).replace(old, new))) is None
 
 
 @pytest.mark.parametrize('body', [b'', b'\xff', b'[]', b'[' * 10_000, b'{"oslo.version": "2.0"}'])
 def test_a_body_without_an_envelope_is_left_to_the_library(body):
-    assert casts.report(body) is None
+    assert stats.cast_report(body) is None
 
 
 def test_another_envelope_is_left_to_the_library():
-    assert casts.report(on_the_wire(json.dumps(BODY), version='3.0')) is None
+    assert stats.cast_report(on_the_wire(json.dumps(BODY), version='3.0')) is None

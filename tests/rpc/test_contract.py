@@ -18,7 +18,7 @@ from amqp.serialization import dumps
 
 from gantt import exceptions
 from gantt.rpc.amqp import caller, envelope, publisher, queues, transport
-from gantt.rpc.amqp.connection import ReadsAhead
+from gantt.rpc.amqp.connection import ReadAheadTransport
 from gantt.rpc.amqp.consumer import Consumer
 from tests.rpc.bus import a_conf
 from tests.rpc.facade import until
@@ -135,7 +135,7 @@ def test_our_reply_is_what_a_stock_server_sends(stock, method):
         channel.close()
     result = {'context': {}, 'args': {}} if method == 'echo' else None
     theirs = json.loads(theirs[0].body)
-    ours = json.loads(envelope.answer('m', result, None if result else full()))
+    ours = json.loads(envelope.reply_body('m', result, None if result else full()))
     assert theirs.keys() == ours.keys()
     assert theirs['oslo.version'] == ours['oslo.version']
     theirs, ours = (json.loads(reply['oslo.message']) for reply in (theirs, ours))
@@ -199,8 +199,8 @@ def test_queues_are_declared_and_consumed_as_a_stock_server_does(rabbit_url, opt
     consumed.clear()
     target = om.Target(exchange=theirs.topic, topic=theirs.topic, server='s')
     ours = Consumer(theirs.ours, target, Heard())
-    ours.start()
-    ours.stop()
+    ours.reader.start()
+    ours.reader.stop()
     of_ours = sorted(consumed)
     ours.close()
     theirs.close()
@@ -221,7 +221,7 @@ def test_a_stream_of_broadcasts_is_read_by_all_and_further_after_a_reconnection(
     for number, handler in enumerate(heard):
         target = om.Target(exchange=stock.topic, topic=stock.topic, server=f'ours-{number}')
         consumers.append(Consumer(stock.ours, target, handler))
-        consumers[-1].start()
+        consumers[-1].reader.start()
     carrier = om.get_rpc_transport(a_conf(rabbit_url), url=rabbit_url + STREAM)
     target = om.Target(exchange=stock.topic, topic=stock.topic, fanout=True)
     client = om.get_rpc_client(carrier, target)
@@ -234,15 +234,15 @@ def test_a_stream_of_broadcasts_is_read_by_all_and_further_after_a_reconnection(
 
     tell(1)
     until(lambda: has_heard(1))
-    consumers[0].reader.connection.cut()
+    consumers[0].reader.connection.break_connection()
     tell(2)
     until(lambda: has_heard(1, 2))
-    channels = [consumer.channel for consumer in consumers]
+    channels = [consumer.reader.channel for consumer in consumers]
     with stock.ours.opened() as connection:
         connection.channel().queue_delete(f'{stock.topic}_fanout')
     until(
         lambda: all(
-            consumer.channel is not channel and consumer.reader.connection.is_open
+            consumer.reader.channel is not channel and consumer.reader.connection.is_open
             for consumer, channel in zip(consumers, channels, strict=True)
         )
     )
@@ -277,7 +277,7 @@ def test_nothing_is_left_behind_where_the_broker_refuses(rabbit_url):
 
 def test_a_queue_for_answers_is_named_after_its_user():
     carrier = transport.own_transport(a_conf('rabbit://nova:guest@127.0.0.1:1/'))
-    queue = queues.of_replies(carrier.user, carrier.rabbit)
+    queue = queues.reply_queue(carrier.user, carrier.rabbit)
     assert queue.name.startswith('reply_nova:')
     assert queue.arguments == {'x-expires': 1_800_000}
     assert not (queue.durable or queue.auto_delete or queue.exchange)
@@ -354,7 +354,7 @@ def test_our_frames_are_those_that_the_library_would_have_written(size):
 def test_a_frame_larger_than_agreed_is_refused_before_it_is_read():
     """A broker that lies, or a stream out of step, is not read into memory for ever."""
     own, other = socket.socketpair()
-    transport = ReadsAhead()
+    transport = ReadAheadTransport()
     transport.sock, transport.connected = own, True
     with own, other:
         own.settimeout(5)

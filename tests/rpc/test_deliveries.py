@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from gantt.rpc.amqp import connection as our_connection
 from gantt.rpc.amqp import deliveries
-from gantt.rpc.amqp.connection import ReadsAhead
+from gantt.rpc.amqp.connection import ReadAheadTransport
 
 FRAME_MAX = 4096
 CHANNELS = (1, 2)
@@ -76,7 +76,7 @@ class Wire:
         self.got = []
         self.connection = amqp.Connection('localhost')
         # py-amqp's own, to compare with, reads each frame in three pieces.
-        make = our_connection.AheadTcp if grouped else amqp.transport.TCPTransport
+        make = our_connection.ReadAheadTcp if grouped else amqp.transport.TCPTransport
         carrier = make('localhost')
         carrier.sock = ours
         carrier._setup_transport()
@@ -91,7 +91,7 @@ class Wire:
             channel.is_open = True
             channel.callbacks[TAG] = callback or self.take
         if grouped:
-            deliveries.group(self.connection)
+            deliveries.group_deliveries(self.connection)
 
     def take(self, message):
         body = message.body
@@ -209,7 +209,7 @@ def test_a_corrupt_stream_fails_as_it_does_with_py_amqp_alone(seed, count, place
     stream[place % len(stream)] ^= change
     with pytest.MonkeyPatch.context() as patch:
         # py-amqp alone waits for a frame of any size.
-        patch.setattr(ReadsAhead, 'frame_max', 1 << 32)
+        patch.setattr(ReadAheadTransport, 'frame_max', 1 << 32)
         same(cut(bytes(stream), points))
 
 
@@ -313,13 +313,13 @@ def test_no_more_is_held_than_a_frame_and_what_was_read_ahead():
         for at in range(0, len(piece), 50_000):
             wire.run([piece[at : at + 50_000]])
             most = max(most, len(wire.connection.transport.unread))
-    assert most <= (128 << 10) + our_connection.READ_AHEAD
+    assert most <= (128 << 10) + our_connection.READ_AHEAD_BYTES
     assert [len(received[3]) for received in wire.got] == [len(body)]
     wire.close()
 
 
 def test_remembered_properties_are_few_and_short():
-    deliveries._remembered.cache_clear()
+    deliveries._cached_properties.cache_clear()
     stream = b''.join(
         b''.join(delivery(1, n, b'{}', properties={**USUAL, 'expiration': str(n)}))
         for n in range(300)
@@ -329,9 +329,9 @@ def test_remembered_properties_are_few_and_short():
         for n in range(300)
     )
     same([stream, long])
-    kept = deliveries._remembered.cache_info()
+    kept = deliveries._cached_properties.cache_info()
     assert kept.currsize == kept.maxsize
-    assert kept.maxsize * deliveries._REMEMBERED_BYTES <= 1 << 15
+    assert kept.maxsize * deliveries._CACHED_PROPERTIES_BYTES_MAX <= 1 << 15
 
 
 def test_all_that_is_there_is_read_at_once():

@@ -5,12 +5,12 @@ import uuid
 
 import pytest
 
+from devel.doubles import MemoryRecorder
+from devel.examples import addresses, volumes
 from devel.memory_store.stores import memory_stores
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages.resource_classes import Inventory
-from gantt.examples import addresses, volumes
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.rpc.bus import Bus

@@ -5,8 +5,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.tree_request import ResourceGroup
-from gantt.rpc.nova import flavor as nova_flavor
-from gantt.rpc.nova import image as nova_image
+from gantt.nova.wire import flavor as nova_flavor
 
 
 def a_flavor(specs=None, **columns):
@@ -21,7 +20,7 @@ def a_flavor(specs=None, **columns):
 
 
 def asked(specs=None, image=None, *, volume=False, **columns):
-    return nova_flavor.requested(a_flavor(specs, **columns), image or {}, volume=volume)
+    return nova_flavor.requested_resources(a_flavor(specs, **columns), image or {}, volume=volume)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,7 @@ def test_numbered_groups_are_groups_and_take_the_place_of_columns():
 
 # -- images -------------------------------------------------------------------------
 def test_properties_of_images_become_text_and_those_of_cells_one_by_one():
-    properties = nova_image.properties(
+    properties = nova_flavor.image_properties(
         {
             'hw_numa_cpus': [[0], [3, 1, 2]],
             'hw_numa_mem': [512, 1536],
@@ -197,10 +196,10 @@ def test_properties_of_images_become_text_and_those_of_cells_one_by_one():
 
 def test_cells_of_an_image_that_are_no_list_are_refused():
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        nova_image.properties({'hw_numa_cpus': '0'}, 'image')
+        nova_flavor.image_properties({'hw_numa_cpus': '0'}, 'image')
     assert caught.value.kwargs['field'] == 'image.hw_numa_cpus'
 
 
 @pytest.mark.parametrize('metadata', [None, [], {'boot_roles': 'admin', 'image_os_type': None}])
 def test_an_instance_may_remember_nothing_of_its_image(metadata):
-    assert nova_image.of_instance(metadata) == {}
+    assert nova_flavor.instance_image(metadata) == {}

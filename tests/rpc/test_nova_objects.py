@@ -4,7 +4,7 @@
 from gantt.core.messages.report import Hypervisor
 from gantt.core.records.decision import Selection
 from gantt.core.resources.host import HostFacts, HostRow
-from gantt.rpc.nova import objects
+from gantt.nova.wire import objects
 from tests.builders import uuid_of
 
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import exceptions
+from gantt.nova.wire import legacy, remembered
+from gantt.nova.wire import spec as nova_spec
+from gantt.nova.wire.objects import topology_of
 from gantt.rpc.amqp import envelope
 from gantt.rpc.call import RpcCall
-from gantt.rpc.nova import legacy, remembered
-from gantt.rpc.nova import spec as nova_spec
-from gantt.rpc.nova.objects import topology_of
 from tests.rpc.bus import load
 from tests.rpc.odd import ODD, changed, places, without
 
@@ -42,7 +42,7 @@ def a_call(args, context):
     message = {'method': 'select_destinations', 'version': '4.5', 'args': args, '_msg_id': 'm'}
     message |= {f'_context_{name}': value for name, value in context.items()}
     body = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(message)})
-    return RpcCall(envelope.incoming(None, body))
+    return RpcCall(envelope.decode_message(None, body))
 
 
 def outcome(find):
@@ -73,7 +73,7 @@ def same(args, context, translations):
     expected = by_the_general_way(args, context)
     for _ in range(2):
         call = a_call(args, context)
-        actual = outcome(lambda call=call: nova_spec.of_call(call, translations, TERMS))
+        actual = outcome(lambda call=call: nova_spec.request_of_call(call, translations, TERMS))
         # NaN is not itself.
         assert repr(actual) == repr(expected)
     return expected
@@ -141,11 +141,11 @@ def test_every_field_that_a_translation_reads_is_compared(name):
     nova_spec.translate(args, {}, **TERMS._asdict())
     # By the one a call is left to the general way; the other two are of single instances.
     apart = {'instance_group', 'instance_uuid', 'num_instances'}
-    assert noted - apart <= {*remembered.PARTS, 'project_id', 'user_id'}
+    assert noted - apart <= {*remembered.SPEC_FIELDS, 'project_id', 'user_id'}
     assert {'flavor', 'image', 'scheduler_hints'} <= noted
 
 
-@pytest.mark.parametrize('part', remembered.PARTS)
+@pytest.mark.parametrize('part', remembered.SPEC_FIELDS)
 def test_each_part_counts(part):
     """What is remembered of a call that differs in one part only is not taken for it."""
     translations = remembered.Translations()
@@ -194,14 +194,14 @@ def test_flavors_of_many_extra_specs_each_time_others_take_no_more_than_they_may
     for number in range(40):
         specs = {f'k{n}': f'{number}-{n}' for n in range(250)}
         call = a_call(with_extra_specs(args, specs), {})
-        translation, _ = nova_spec.of_call(call, translations, TERMS)
+        translation, _ = nova_spec.request_of_call(call, translations, TERMS)
         assert translation.request.spec.flavor.extra_specs == specs
         del call, translation
         counted = sum(
             sum(map(sys.getsizeof, (key, *key))) + remembered.size_of(spec)
-            for key, (spec, _) in translations._found.items()
+            for key, (spec, _) in translations.items()
         )
-        assert translations.bytes == counted <= 1 << 20
+        assert translations.currsize == counted <= 1 << 20
         most = max(most, len(translations))
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
@@ -217,28 +217,28 @@ def test_a_thousand_extra_specs_are_refused_as_ever_and_nothing_of_them_stays():
         specs = {f'hw:nothing_{n}': f'{number}-{n}' * 5 for n in range(1000)}
         kind, text, _ = same(with_extra_specs(args, specs), {}, translations)
         assert kind is exceptions.InvalidMessage and 'extra_specs' in text
-        assert len(translations) == translations.bytes == 0
+        assert len(translations) == translations.currsize == 0
 
 
 def test_parts_that_are_long_are_translated_each_time():
     translations = remembered.Translations()
     specs = {f'k{n}': 'x' * 1000 for n in range(40)}
     same(with_extra_specs(captured_args('boot'), specs), {}, translations)
-    assert len(translations) == translations.bytes == 0
+    assert len(translations) == translations.currsize == 0
 
 
 def test_what_was_not_asked_for_longest_makes_room():
     args = captured_args('boot')
     kept = remembered.Translations()
     same(args, {}, kept)
-    bytes_of_one = kept.bytes
+    bytes_of_one = kept.currsize
     translations = remembered.Translations(bytes_max=3 * bytes_of_one + bytes_of_one // 2)
 
     def ask(number):
         args['spec_obj']['nova_object.data']['availability_zone'] = f'az-{number:02}'
-        nova_spec.of_call(a_call(args, {}), translations, TERMS)
+        nova_spec.request_of_call(a_call(args, {}), translations, TERMS)
 
     for number in (1, 2, 3, 1, 4):
         ask(number)
-    zones = [spec.availability_zone for spec, _ in translations._found.values()]
-    assert zones == ['az-03', 'az-01', 'az-04']
+    zones = {spec.availability_zone for spec, _ in translations.values()}
+    assert zones == {'az-01', 'az-03', 'az-04'}

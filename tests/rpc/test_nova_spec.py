@@ -8,8 +8,8 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.request import GroupRef, Policy, Purpose, check
 from gantt.core.topology.read import read
-from gantt.rpc.nova import casts
-from gantt.rpc.nova import spec as nova_spec
+from gantt.nova.wire import casts
+from gantt.nova.wire import spec as nova_spec
 from tests.rpc.bus import load
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'

@@ -10,8 +10,8 @@ import uuid
 import oslo_messaging as om
 import pytest
 
-from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated
 from gantt.core.records.decision import Outcome
+from gantt.nova.model.events import GuestDeleted, GuestsListed, GuestsUpdated
 from tests.rpc.bus import Bus, load, stored
 from tests.rpc.facade import until
 from tests.rpc.shape import shape
@@ -208,7 +208,7 @@ def test_a_clock_that_is_a_little_off_does_no_harm(bus):
 def test_a_late_step_of_a_long_operation_is_placed(make_bus):
     """Its context is an hour old, but it was sent while somebody listened."""
     bus = make_bus()
-    bus.service._nova_methods._attached -= 31
+    bus.service._peer.methods._attached_at -= 31
     bus.nova().call('live-migrate', now=ago(3600))
     assert len(bus.facade.claims) == 1
 
@@ -224,9 +224,9 @@ def test_a_late_step_of_a_long_operation_is_placed(make_bus):
 )
 def test_broadcasts_reach_the_scheduler(bus, capture, kind):
     bus.nova().cast(capture)
-    (event,) = until(lambda: bus.facade.events)
-    assert isinstance(event.word, kind)
-    assert event.id and event.requested_at
+    (cast,) = until(lambda: bus.facade.events)
+    assert isinstance(cast.event, kind)
+    assert cast.id and cast.requested_at
 
 
 def test_broadcasts_about_aggregates_reach_it_too(bus):

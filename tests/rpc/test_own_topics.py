@@ -15,7 +15,7 @@ from gantt.core.messages.request import ExtendClaims, RequestSpec, SelectDestina
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.rpc.amqp.replies import ReplyWriter
-from gantt.rpc.server.server import Interface, Method, Topic, WorkerPool
+from gantt.rpc.server import Interface, Method, Topic, WorkerPool
 from tests.rpc.facade import until
 
 
@@ -215,7 +215,7 @@ def test_a_build_reaches_the_agent_of_its_host(bus):
         got.append((call.method, call.args))
         return 'taken'
 
-    replies = ReplyWriter(bus.service._later, 1.0, bus.counts)
+    replies = ReplyWriter(bus.service._delayed_executor, 1.0, bus.counts)
     topic = Topic(
         bus.carrier(),
         _target('gantt-compute.cmp-1'),

@@ -9,12 +9,13 @@ import msgspec
 import oslo_messaging as om
 import pytest
 
+from devel.doubles import MemoryRecorder
 from devel.memory_store.stores import memory_stores
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages.report import ClaimUpdate, RegisterHost
 from gantt.core.messages.request import Flavor, GroupRef, RequestSpec
 from gantt.core.resources.host import Group
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.groups.service.group_members import GroupMembers
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.groups.planned import a_body, plan
@@ -35,7 +36,11 @@ class Served:
     def __init__(self):
         self.store = memory_stores()
         self.scheduler = Scheduler(
-            self.store, plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings()
+            self.store,
+            plugin_loader.load_pipeline(),
+            MemoryRecorder(),
+            SchedulerSettings(),
+            make_hook=GroupMembers,
         )
         self.scheduler.start()
         self.bus = Bus(facade=self.scheduler)

@@ -8,8 +8,8 @@ import pytest
 
 from gantt import exceptions
 from gantt.client.calls import NoAnswer
-from gantt.client.planner import PlannerClient
 from gantt.core.messages import base
+from gantt.groups.client import PlannerClient
 from gantt.rpc import wire
 from tests.planner import a_change, a_description, a_member, a_plan_request
 from tests.rpc.planning_bus import PlanningBus

@@ -36,8 +36,10 @@ def a_table(text):
         'local_gb_used': 0,
         'stats': {'tier': text},
     }
-    facts = stats_foreign.facts('h', dictionary, stats.Ratios())
-    words = RegisterHost(name='h', node='h', uuid=new_uuid(), boot_nonce=stats.NONCE)
+    facts = stats_foreign.reported_facts('h', dictionary, stats.Ratios())
+    words = RegisterHost(
+        name='h', node='h', uuid=new_uuid(), boot_nonce=stats.DICTIONARY_REPORT_NONCE
+    )
     row = registration.register(None, words, provider_id=1)
     row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), 1e6).row
     return HostTable.build([HostChange(provider_id=1, row=row, placed=[])], [], {}, (), 1e6)
@@ -54,7 +56,7 @@ def passes(table, tier, as_nova):
     flavor = Flavor(extra_specs={'capabilities:tier': tier})
     spec = RequestSpec(resources={'VCPU': 1}, flavor=flavor)
     run = FilterRun(table, spec, capabilities(as_nova))
-    run.look('x')
+    run.evaluate('x')
     return bool(run.alive[0])
 
 

@@ -10,22 +10,23 @@ import uuid
 import oslo_messaging as om
 import pytest
 
+from devel.doubles import MemoryRecorder
 from devel.memory_store.reports import MemoryReports
 from devel.memory_store.stores import memory_stores
 from devel.memory_store.vocabulary import MemoryVocabulary
 from gantt import client, exceptions, plugin_loader
-from gantt.conf import compute, nova_source
+from gantt.conf import compute
 from gantt.core.messages import base
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Group
+from gantt.nova import conf as nova_source
 from gantt.rpc.amqp import transport
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
 from gantt.rpc.call import RpcCall
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.rpc.bus import Bus, a_conf, stored

@@ -15,7 +15,7 @@ What is not promised, and so not played:
 * A clock of a host that goes ahead by more than ``SKEW_SECONDS``, with lists that
   come late: what was listed before a guest came looks later than that, and where
   three such lists come behind each other, and no other, they end its claim.
-* One that is behind, or was put back, by ``nova_events_seen.SET_BACK_SECONDS`` less what its
+* One that is behind, or was put back, by ``guest_events.CLOCK_SET_BACK_SECONDS`` less what its
   lists are late by, or by more: it is believed, for nothing waits so long in a queue.
 * Fewer than two lists, and no update, within the lease of a claim.
 * An update of an earlier stay that comes while another move to the same host is open: it
@@ -29,9 +29,9 @@ from collections.abc import Iterable, Iterator
 
 from devel.memory_store.stores import memory_stores
 from gantt.core.claims.claim import Claim
-from gantt.core.nova.events import GuestLocation, NovaCast
-from gantt.core.nova.host import ABSENCES
-from gantt.rpc.nova import casts
+from gantt.nova.model.events import GuestLocation, NovaCast
+from gantt.nova.model.host import ABSENCES_TO_RELEASE
+from gantt.nova.wire import casts
 from tests.builders import CLEAN, Host, a_draft, a_host, claimed, new_uuid, uuid_of
 from tests.rpc.bus import load
 
@@ -47,7 +47,7 @@ GUEST = uuid_of('the guest')
 #: Read once; who changes something in one copies it.
 captured = functools.cache(load)
 #: Within this all is as Nova has it, but moves that nobody ended: what the documents promise.
-STATED_ROUNDS = int(LEASE_SECONDS / SYNC_SECONDS) + 2 * ABSENCES + LATER + 1
+STATED_ROUNDS = int(LEASE_SECONDS / SYNC_SECONDS) + 2 * ABSENCES_TO_RELEASE + LATER + 1
 #: Where clocks differ: a list of a clock that is behind ends nothing until it has caught up,
 #: and one that is as late as that keeps what it names for one more lease.
 STATED_OF_CLOCKS = 2 * int(LEASE_SECONDS / SYNC_SECONDS) + 4
@@ -218,13 +218,13 @@ class Play:
 
     def _cast(self, word, ahead: float = 0.0) -> NovaCast:
         return NovaCast(
-            id=new_uuid(), requested_at=self.clock.now + ahead, skew=SKEW_SECONDS, word=word
+            id=new_uuid(), requested_at=self.clock.now + ahead, skew=SKEW_SECONDS, event=word
         )
 
     def _send(self, cast: NovaCast, fate: int | None) -> None:
-        kind = type(cast.word).__name__
+        kind = type(cast.event).__name__
         if kind != 'GuestsListed' or fate is LOST:
-            self.say(f'  {kind} of {cast.word.host}: {"lost" if fate is LOST else f"+{fate}"}')
+            self.say(f'  {kind} of {cast.event.host}: {"lost" if fate is LOST else f"+{fate}"}')
         # It takes a moment, so that nothing happens at the same time.
         self.clock.sleep(1)
         if fate is LOST:

@@ -30,9 +30,9 @@ def followed(world: World) -> None:
         fresh.cache.fold()
         ours, theirs = (process.cache.working for process in (scheduler, fresh))
         assert _known(ours) == _known(theirs)
-        assert not ours.pools._laid
-        assert not ours._usage.laid
-        assert not ours.others._usage.laid
+        assert not ours.pools._picked_amounts
+        assert not ours._usage.picks_by_host
+        assert not ours.others._usage.picks_by_host
     assert world.audit() == CLEAN
 
 
@@ -40,7 +40,7 @@ def _known(table: HostTable) -> tuple[Any, ...]:
     """What is used of all providers, and what they have."""
     shared = {
         pid: (pool.used, pool.inventories, pool.aggregates, pool.root, pool.parent, pool.traits)
-        for pid, pool in table.pools.of_id.items()
+        for pid, pool in table.pools.by_id.items()
     }
     alone = {
         row.id: (row.used, row.facts, row.aggregates, row.parent) for row in table.others.hosts

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.groups.plan_view import MemberState
-from gantt.core.messages.place_group import (
+from gantt.core.messages.report import Running
+from gantt.core.messages.request import GroupRef
+from gantt.core.records.decision import Outcome
+from gantt.groups.model.group_answer import MemberState
+from gantt.groups.model.place_group import (
     ExtendGroupPlan,
     ReleaseGroupPlan,
     ShowGroupPlan,
 )
-from gantt.core.messages.report import Running
-from gantt.core.messages.request import GroupRef
-from gantt.core.records.decision import Outcome
 from tests.planner import (
     a_change,
     a_description,
@@ -384,7 +384,7 @@ def test_a_place_whose_lease_ends_is_expired(world, planner):
         world.turn(20)
     view = planner.show(ShowGroupPlan(group=GROUP))
     assert {member.state for member in view.members} == {MemberState.EXPIRED}
-    with pytest.raises(exceptions.Refused, match='nothing to hold'):
+    with pytest.raises(exceptions.Refused, match='no lease can be extended'):
         planner.extend(ExtendGroupPlan(group=GROUP, seconds=600))
     assert planner.show(ShowGroupPlan(group=GROUP)).lease_seconds == 0
     answer = place(planner, a_change(described()))

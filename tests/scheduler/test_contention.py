@@ -4,17 +4,17 @@
 import functools
 import random
 
+from devel.doubles import ManualClock
 from gantt.core.messages.request import CancelClaims
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.request import planner
 from gantt.scheduler.request.planner import (
-    GROWTH,
-    HALF_MEMBERS,
-    HALF_SECONDS,
-    HASTE,
-    SPREAD_MOST,
+    FEED_READ_FACTOR,
+    SPREAD_GROWTH,
+    SPREAD_HALF_LIFE_MEMBERS,
+    SPREAD_HALF_LIFE_SECONDS,
+    SPREAD_MAX,
     Contention,
 )
 from tests.world import World, a_group, a_request, hosts_of, sqlite_store
@@ -33,8 +33,8 @@ def test_each_batch_that_loses_widens_the_choice_up_to_a_bound():
     for lost in (1, 1, 7, 1, 100):
         seen.note(placed=0, lost=lost)
         spreads.append(seen.spread)
-    assert spreads == [GROWTH, GROWTH**2, GROWTH**3, SPREAD_MOST, SPREAD_MOST]
-    assert seen.haste == HASTE
+    assert spreads == [SPREAD_GROWTH, SPREAD_GROWTH**2, SPREAD_GROWTH**3, SPREAD_MAX, SPREAD_MAX]
+    assert seen.haste == FEED_READ_FACTOR
 
 
 def test_what_is_placed_narrows_it_again():
@@ -43,8 +43,8 @@ def test_what_is_placed_narrows_it_again():
     spreads = []
     for _ in range(3):
         for _ in range(10):
-            seen.note(placed=HALF_MEMBERS // 10, lost=0)
-        spreads.append(round(seen._wide, 6))
+            seen.note(placed=SPREAD_HALF_LIFE_MEMBERS // 10, lost=0)
+        spreads.append(round(seen._spread, 6))
     assert spreads == [2.0, 1.0, 1.0]
 
 
@@ -53,14 +53,14 @@ def test_time_alone_narrows_it_as_well_also_where_nothing_is_placed():
     seen = Contention(clock)
     for _ in range(3):
         seen.note(placed=0, lost=1)
-    clock.advance(HALF_SECONDS)
-    assert seen.spread == GROWTH**3 // 2
+    clock.advance(SPREAD_HALF_LIFE_SECONDS)
+    assert seen.spread == SPREAD_GROWTH**3 // 2
     seen.note(placed=0, lost=0)
-    assert seen.spread == GROWTH**3 // 2, 'time counts once'
-    clock.advance(100 * HALF_SECONDS)
+    assert seen.spread == SPREAD_GROWTH**3 // 2, 'time counts once'
+    clock.advance(100 * SPREAD_HALF_LIFE_SECONDS)
     assert (seen.spread, seen.haste) == (1, 1)
     seen.note(placed=0, lost=1)
-    assert seen.spread == GROWTH
+    assert seen.spread == SPREAD_GROWTH
 
 
 def seen_by(scheduler):
@@ -74,7 +74,7 @@ def test_the_decision_says_among_how_many_it_picked():
     decision = decision_codec.unpack(
         world.store.records.load_decision(answer.decision_id)[0]
     ).decision
-    assert (decision.spread, decision.conflicts) == (GROWTH, [])
+    assert (decision.spread, decision.conflicts) == (SPREAD_GROWTH, [])
     assert decision.members[0].selection.host in [s.host for s in decision.members[0].scores]
 
 
@@ -147,7 +147,7 @@ def test_four_schedulers_on_hosts_that_are_nearly_full_lose_few_races():
 
 def test_taking_the_best_one_always_loses_ten_times_as_many(monkeypatch):
     lost, placed = usual_turnover()
-    monkeypatch.setattr(planner, 'SPREAD_MOST', 1)
+    monkeypatch.setattr(planner, 'SPREAD_MAX', 1)
     always, as_many = turnover(4, seconds=40)
     assert as_many == placed
     assert always >= 10 * max(1, lost)

@@ -10,7 +10,7 @@ import pytest
 from gantt import exceptions, plugin_loader
 from gantt.core.messages.request import RequestSpec
 from gantt.core.records.decision import Outcome
-from gantt.core.weighers.device_fit import DeviceFitWeigher
+from gantt.core.weighers.devices import DeviceFitWeigher
 from tests.builders import CLEAN
 from tests.nested import below
 from tests.scheduler.test_nested import a_world, devices, groups, uuid_of, wanting
@@ -40,7 +40,7 @@ def raw(world, tree, **amounts):
 def test_shares_gather_on_devices_that_are_in_use(world):
     # Who is building a guest is left alone until it has reported it.
     options = {'io_ops_weight_multiplier': 0.0}
-    world.scheduler.placing.use(plugin_loader.load_pipeline(options=options))
+    world.scheduler.placing.use_pipeline(plugin_loader.load_pipeline(options=options))
     first = host_of(world, devices(1, 300))
     assert [host_of(world, devices(1, 300)) for _ in range(2)] == [first] * 2
     used = {
@@ -54,7 +54,7 @@ def test_shares_gather_on_devices_that_are_in_use(world):
 
 def test_with_the_other_sign_they_spread(world):
     options = {'io_ops_weight_multiplier': 0.0, 'device_fit_weight_multiplier': -1.0}
-    world.scheduler.placing.use(plugin_loader.load_pipeline(options=options))
+    world.scheduler.placing.use_pipeline(plugin_loader.load_pipeline(options=options))
     hosts = [host_of(world, devices(1, 300)) for _ in range(2)]
     assert sorted(hosts) == ['cmp-1', 'cmp-2']
 
@@ -83,7 +83,7 @@ def plain(table, tree_devices):
     """The reference: each host and each of its devices by itself."""
     pools, values_by_host = table.pools, {}
     for host in table.hosts:
-        below_it = [pool for pool in pools.of_id.values() if pool.root == host.id]
+        below_it = [pool for pool in pools.by_id.values() if pool.root == host.id]
         values, many = 0.0, sum(device.count for device in tree_devices)
         for device in tree_devices:
             name, amount = device.resource_class, device.amount

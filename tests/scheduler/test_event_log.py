@@ -10,20 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devel.doubles import ManualClock
 from gantt import exceptions
 from gantt.insights import event_log
-from gantt.insights.event_log import EventLog, Wanted
+from gantt.insights.event_log import EventFilter, EventLog
 from gantt.insights.views import EventEntry
-from gantt.scheduler.clock import ManualClock, SystemClock
-from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Stores
+from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.host_cache import HostFollower
+from gantt.stores import AllStores
 from tests.builders import a_draft, a_host, claimed
 from tests.conftest import READERS
+from tests.thorough import examples
 from tests.world import sqlite_store
 
 
 @pytest.fixture(params=READERS)
-def store(request: pytest.FixtureRequest, make_store: Callable[[str], Stores]) -> Stores:
+def store(request: pytest.FixtureRequest, make_store: Callable[[str], AllStores]) -> AllStores:
     return make_store(request.param)
 
 
@@ -33,7 +35,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, 'LOOK_SECONDS', 0.0)
 
 
-def a_log(store: Stores, **options: Any) -> EventLog:
+def a_log(store: AllStores, **options: Any) -> EventLog:
     """Of a process of its own."""
     return EventLog(store.hosts, HostFollower(store.feed, store.vocabulary, **options))
 
@@ -119,7 +121,7 @@ def test_a_process_that_was_not_asked_before_says_so(store):
     assert caught.value.kwargs['after'] == follower.cursor
 
 
-@pytest.mark.parametrize('bound', ['REMEMBERED', 'READ_MAX', 'HOSTS_MAX'])
+@pytest.mark.parametrize('bound', ['REMEMBERED', 'READ_MAX', 'NAMED_HOSTS_MAX'])
 def test_what_is_too_much_is_told_and_not_left_out_in_silence(store, monkeypatch, bound):
     monkeypatch.setattr(event_log, bound, 2)
     for number in range(4):
@@ -150,7 +152,7 @@ def test_who_waits_is_answered_when_something_happens_or_the_process_ends():
     cursor = log.after(None, 1).cursor
     pages: list[Any] = []
 
-    def waits(condition: Wanted) -> None:
+    def waits(condition: EventFilter) -> None:
         pages.append(log.wait(cursor, 10, 600.0, condition))
 
     threads = [
@@ -197,7 +199,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**16))
 def test_nothing_is_left_out_whoever_is_asked(steps, seed):
     """Against all that the store has: what is left out there was overtaken."""

@@ -4,7 +4,7 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.groups.model import SolverResult
+from gantt.groups.model.model import SolverResult
 from tests.planner import a_member, a_plan_request, a_planner
 from tests.world import World, new_uuid
 

@@ -6,8 +6,13 @@ import itertools
 import msgspec
 import pytest
 
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy, PolicyTarget
-from gantt.core.messages.policy_set import POLICIES, PolicySet
+from gantt.core.messages.policy_set import (
+    POLICIES_POLICY,
+    GroupPolicyKind,
+    LevelPolicy,
+    PolicySet,
+    PolicyTarget,
+)
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from gantt.core.records.decision_codec import unpack
@@ -38,7 +43,7 @@ def rack(host):
 
 def a_group(world, *policies, **fields):
     """The uuid of a group with policies."""
-    group = Group(uuid=new_uuid(), policy=POLICIES, policies=list(policies), **fields)
+    group = Group(uuid=new_uuid(), policy=POLICIES_POLICY, policies=list(policies), **fields)
     world.store.groups.save_group(group)
     world.turn()
     return group.uuid
@@ -107,7 +112,7 @@ def test_what_a_caller_says_is_no_other_rule(world):
 
 
 def test_what_nova_says_before_the_policies_are_known_is_put_right(world):
-    group = Group(uuid=new_uuid(), policy=POLICIES, policies=[APART])
+    group = Group(uuid=new_uuid(), policy=POLICIES_POLICY, policies=[APART])
     world.store.groups.save_group(group)
     assert group.uuid not in world.scheduler.cache.rules
     novas = GroupRef(uuid=group.uuid, policy=Policy.AFFINITY)

@@ -5,12 +5,11 @@ import random
 
 import pytest
 
+from devel.doubles import ManualClock
 from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.core.records.decision import Outcome
-from gantt.core.resources.host import Placed
 from gantt.scheduler import table_log
-from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.host_cache import HostCache
 from tests.builders import a_draft, a_host, new_uuid
 from tests.world import World, a_group, a_request, hosts_of
@@ -48,9 +47,7 @@ class Process:
 
     def commit(self, consumer: str) -> None:
         draft = a_draft().taking(self.one(), consumer).build()
-        claim = draft.claims[0].claim
-        pick = Placed(claim.id, claim.consumer, claim.provider_id, claim.group)
-        self.cache.do(table_log.Picks(True, [(claim.allocations[claim.provider_id], pick)]))
+        self.cache.apply_and_record(table_log.picks_added(draft.claims))
         result = self.store.requests.commit([draft])
         written = {*(row.id for row in result.hosts), *result.stepped} - set(result.freed)
         self.cache.commit_applied(result.hosts, written, stepped=result.stepped)
@@ -144,7 +141,7 @@ def test_news_that_is_older_than_our_commit_does_not_take_its_claim_away():
     process.ours()
     process.cache.offer(late)
     process.fold()
-    assert len(process.cache.working.placed.on(host.id)) == 1
+    assert len(process.cache.working.placed.on_provider(host.id)) == 1
     process.fetch()
     process.fold()
     fresh = HostCache(process.store.feed, process.store.vocabulary, process.clock)
@@ -171,7 +168,7 @@ def test_late_news_of_a_host_brings_the_members_of_its_groups():
     process.fold()
     # News that is older than our commit brings the member, and takes nothing of ours away.
     table = process.cache.working
-    assert len(table.placed.on(host.id)) == 2
+    assert len(table.placed.on_provider(host.id)) == 2
     assert table.group_generation(group) == process.store.groups.load_group(group).generation
     assert members(process.cache, group) == members(process.store, group)
     process.fetch()

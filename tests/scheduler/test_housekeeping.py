@@ -28,7 +28,7 @@ def runs(world: World, name: str, seconds: float) -> int:
 def test_a_purge_that_is_behind_hurries(monkeypatch):
     world = World(hosts=2)
     monkeypatch.setattr(world.store.retention, 'purge', lambda **bounds: bounds['limit'])
-    assert runs(world, 'purge', 3.0) >= 3.0 / housekeeping.AGAIN_SECONDS / 2
+    assert runs(world, 'purge', 3.0) >= 3.0 / housekeeping.RERUN_SECONDS / 2
 
 
 def test_a_purge_with_little_to_do_waits_its_period(monkeypatch):
@@ -42,7 +42,7 @@ def test_a_sweep_that_is_behind_hurries(monkeypatch):
     monkeypatch.setattr(world.scheduler.claims, 'sweep', lambda: 5)
     (job,) = (job for job in world.scheduler.housekeeping._jobs if job.name == 'sweep')
     job.run = world.scheduler.claims.sweep
-    assert runs(world, 'sweep', 3.0) >= 3.0 / housekeeping.AGAIN_SECONDS / 2
+    assert runs(world, 'sweep', 3.0) >= 3.0 / housekeeping.RERUN_SECONDS / 2
 
 
 def test_hosts_that_fall_silent_are_told_once_and_so_is_their_return(caplog):

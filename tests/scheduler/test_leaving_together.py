@@ -3,8 +3,7 @@
 
 import pytest
 
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
-from gantt.core.messages.policy_set import POLICIES
+from gantt.core.messages.policy_set import POLICIES_POLICY, GroupPolicyKind, LevelPolicy
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host import Group
@@ -31,7 +30,7 @@ def world():
 def a_group(world, *policies, **fields):
     """One with a set of policies, or with Nova's affinity where there are none."""
     uuid = new_uuid()
-    policy = POLICIES if policies else Policy.AFFINITY
+    policy = POLICIES_POLICY if policies else Policy.AFFINITY
     world.store.groups.save_group(
         Group(uuid=uuid, policy=policy, policies=list(policies), **fields)
     )

@@ -3,10 +3,10 @@
 
 import pytest
 
-from gantt.core.groups.plan_view import MemberState
-from gantt.core.messages.place_group import ExtendGroupPlan, ReleaseGroupPlan, ShowGroupPlan
 from gantt.core.messages.report import Running
 from gantt.core.records.audit_remedies import remedy_of
+from gantt.groups.model.group_answer import MemberState
+from gantt.groups.model.place_group import ExtendGroupPlan, ReleaseGroupPlan, ShowGroupPlan
 from tests.planner import a_change, a_description, a_plan_request, a_planner, place, places
 from tests.plans import created
 from tests.world import World, sqlite_store

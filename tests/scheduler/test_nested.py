@@ -14,8 +14,9 @@ from gantt.core.messages.tree_request import DeviceAmount, GroupPolicy, Resource
 from gantt.core.placement import tree_choice
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
-from gantt.insights.replaying import Otherwise, Replayer, differences
-from gantt.rpc.nova.objects import allocation_request
+from gantt.groups.model import take_reservations
+from gantt.insights.replaying import Otherwise, Replayer, decision_differences
+from gantt.nova.wire.objects import allocation_request
 from tests.builders import CLEAN
 from tests.nested import below
 from tests.scheduler.stores import KINDS, followed, store_of
@@ -251,7 +252,7 @@ def test_a_dry_run_takes_nothing(world):
 
 
 def test_a_search_that_is_not_ended_is_not_no_room(world, monkeypatch):
-    monkeypatch.setattr(tree_choice, 'STEPS_MAX', 0)
+    monkeypatch.setattr(tree_choice, 'SEARCH_STEPS_MAX', 0)
     answer = world.select(wanting(devices(2, 500)))
     assert answer.outcome is Outcome.UNKNOWN
     assert 'whether the groups go together' in answer.reason
@@ -271,7 +272,7 @@ def test_what_is_found_before_the_search_ends_does_not_depend_on_stored_answers(
         return [solution is not None for solution in solutions], choice.given_up
 
     for most in ({'trees': 0}, {'trees': 1}, *({'steps': steps} for steps in range(0, 2000, 40))):
-        table.pools.searched.clear()
+        table.pools.tree_search_results.clear()
         cold = look(**most)
         assert look(**most) == cold
         look()
@@ -317,12 +318,14 @@ def test_decisions_come_out_the_same_when_they_are_made_again():
         for decision in world.store.records.list_decisions(limit=1000)
     ]
     records += [record.packed for record in world.recorder.records]
-    replayer = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova')
+    replayer = Replayer(
+        world.store.table_logs, plugin_loader.load_pipeline(), 'nova', take_reservations
+    )
     groups_seen = 0
     for packed in records:
         stored = decision_codec.unpack(packed)
         again = replayer.again(stored, Otherwise())
-        assert differences(stored.decision, again) == []
+        assert decision_differences(stored.decision, again) == []
         groups_seen += sum(
             bool(allocation.group)
             for member in again.members

@@ -3,8 +3,9 @@
 
 import logging
 
-from gantt.core.nova.events import GuestDeleted, GuestsListed, NovaCast
-from gantt.scheduler.nova.events import AGAIN_SECONDS
+from gantt.nova.model.events import GuestDeleted, GuestsListed, NovaCast
+from gantt.nova.service.events import LOG_AGAIN_SECONDS
+from gantt.nova.service.facade import NovaFacade
 from tests.builders import new_uuid
 from tests.world import World, a_request, hosts_of
 
@@ -24,7 +25,7 @@ class Counted:
 
 def test_its_words_are_counted_and_told_now_and_then(caplog):
     world = World(hosts=2)
-    counted = Counted(world.recorder)
+    counted, nova = Counted(world.recorder), NovaFacade(world.store, world.scheduler)
     answer = world.select(a_request())
     (name,) = hosts_of(answer)
     claim = answer.selections[0][0]
@@ -38,9 +39,9 @@ def test_its_words_are_counted_and_told_now_and_then(caplog):
             GuestDeleted(host=name, consumer=claim.consumer),
         ):
             now = world.clock.wall() + 60.0
-            world.scheduler.nova_event(NovaCast(id=new_uuid(), requested_at=now, word=word))
-        world.scheduler.nova.step()
-        world.clock.advance(AGAIN_SECONDS / 4)
+            nova.nova_event(NovaCast(id=new_uuid(), requested_at=now, event=word))
+        nova.events.step()
+        world.clock.advance(LOG_AGAIN_SECONDS / 4)
 
     for _ in range(5):
         hear()

@@ -6,12 +6,16 @@ import time
 import numpy as np
 import pytest
 
+from devel.doubles import ManualClock
 from gantt import plugin_loader
 from gantt.core.filters.base import Filter, PerHostFilter
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
-from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.request.ordering import EVERY, FIRST, Ordering
+from gantt.scheduler.request.ordering import (
+    DECISIONS_PER_MEASUREMENT,
+    FIRST_MEASUREMENTS,
+    FilterOrdering,
+)
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.world import World
 from tests.world import a_request as asked
@@ -69,7 +73,7 @@ def table():
 
 def follow(ordering, table, pipeline, decisions):
     for number in range(1, decisions + 1):
-        if not number % EVERY:
+        if not number % DECISIONS_PER_MEASUREMENT:
             pipeline = ordering.follow(table, a_request(number=number), pipeline)
     return pipeline
 
@@ -79,20 +83,24 @@ def test_what_removes_most_for_its_cost_goes_first_and_who_walks_last(table):
     usual = paced(clock)
     # Only what takes time on this clock can be told apart.
     usual.filters[-1].mask = lambda hosts, spec: clock.advance(0.002)
-    ordering = Ordering(clock)
-    assert follow(ordering, table, usual, EVERY * FIRST - 1) is usual
-    ordered = follow(ordering, table, usual, EVERY)
+    ordering = FilterOrdering(clock)
+    assert (
+        follow(ordering, table, usual, DECISIONS_PER_MEASUREMENT * FIRST_MEASUREMENTS - 1) is usual
+    )
+    ordered = follow(ordering, table, usual, DECISIONS_PER_MEASUREMENT)
     names = [rule.name for rule in ordered.filters]
     assert names == ['Cheap', 'Dear', 'Idle', 'ResourcesFilter', 'Walking']
     # Looked at again after twice as many.
-    assert follow(ordering, table, usual, EVERY * FIRST - 1) is usual
+    assert (
+        follow(ordering, table, usual, DECISIONS_PER_MEASUREMENT * FIRST_MEASUREMENTS - 1) is usual
+    )
 
 
 def test_what_is_configured_anew_is_ordered_by_what_is_known(table):
     clock = ManualClock()
-    ordering, usual = Ordering(clock), paced(clock)
+    ordering, usual = FilterOrdering(clock), paced(clock)
     usual.filters[-1].mask = lambda hosts, spec: clock.advance(0.002)
-    follow(ordering, table, usual, EVERY * FIRST)
+    follow(ordering, table, usual, DECISIONS_PER_MEASUREMENT * FIRST_MEASUREMENTS)
     fewer = Pipeline([rule for rule in usual.filters if rule.name != 'Idle'], [])
     names = [rule.name for rule in ordering.begin(fewer).filters]
     assert names == ['Cheap', 'Dear', 'ResourcesFilter', 'Walking']
@@ -123,7 +131,15 @@ def test_the_order_changes_the_counts_and_nothing_else(table):
 
 def test_under_a_clock_that_stands_still_the_order_stays(table):
     usual = plugin_loader.load_pipeline()
-    assert follow(Ordering(ManualClock()), table, usual, EVERY * FIRST * 4) is usual
+    assert (
+        follow(
+            FilterOrdering(ManualClock()),
+            table,
+            usual,
+            DECISIONS_PER_MEASUREMENT * FIRST_MEASUREMENTS * 4,
+        )
+        is usual
+    )
 
 
 def test_real_filters_are_ordered_by_a_real_clock(table):
@@ -131,10 +147,12 @@ def test_real_filters_are_ordered_by_a_real_clock(table):
         monotonic = staticmethod(time.perf_counter)
 
     usual = plugin_loader.load_pipeline()
-    ordered = follow(Ordering(Real()), table, usual, EVERY * FIRST)
+    ordered = follow(
+        FilterOrdering(Real()), table, usual, DECISIONS_PER_MEASUREMENT * FIRST_MEASUREMENTS
+    )
     assert sorted(f.name for f in ordered.filters) == sorted(f.name for f in usual.filters)
-    firsts = [f.name for f, volatile in zip(ordered.filters, ordered.volatile, strict=True)]
-    assert ordered.volatile == sorted(ordered.volatile) or ordered.closing
+    firsts = [f.name for f, volatile in zip(ordered.filters, ordered.is_volatile, strict=True)]
+    assert ordered.is_volatile == sorted(ordered.is_volatile) or ordered.relaxable
     assert len(set(firsts)) == len(firsts)
 
 

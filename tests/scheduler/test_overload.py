@@ -17,11 +17,11 @@ from gantt import exceptions, plugin_loader
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.messages.report import Running
 from gantt.core.records.decision import Outcome
-from gantt.db.stores import stores_for_url
 from gantt.scheduler import update_resource_stats
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.stores import stores_for_url
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import a_host
 from tests.world import Host, World, a_request, new_uuid
@@ -150,14 +150,14 @@ def test_reports_beyond_the_limit_are_turned_away_with_a_hint():
         with pytest.raises(exceptions.Busy) as caught:
             host.report()
         assert caught.value.kwargs['retry_after_ms'] > 0
-    assert world.scheduler.intake.work_queue.depth == 10
+    assert world.scheduler.report_queue.work_queue.depth == 10
     world.turn()
-    assert world.scheduler.intake.work_queue.depth == 0
+    assert world.scheduler.report_queue.work_queue.depth == 0
     host.report()
 
 
 def test_reports_of_too_many_bytes_are_turned_away_until_others_are_folded(monkeypatch):
-    monkeypatch.setattr(update_resource_stats, 'BYTES_MAX', 60_000)
+    monkeypatch.setattr(update_resource_stats, 'WAITING_BYTES_MAX', 60_000)
     world = World(hosts=2)
     large, small = world.hosts.values()
     guests, more = ([Running(consumer=new_uuid()) for _ in range(990)] for _ in range(2))
@@ -167,7 +167,7 @@ def test_reports_of_too_many_bytes_are_turned_away_until_others_are_folded(monke
         large.report(running=guests)
     small.report()
     world.turn()
-    assert world.scheduler.intake.work_queue.depth == 0
+    assert world.scheduler.report_queue.work_queue.depth == 0
     # One alone always has room, however large it is.
     large.report(running=guests + more)
     world.turn()
@@ -175,7 +175,7 @@ def test_reports_of_too_many_bytes_are_turned_away_until_others_are_folded(monke
 
 
 def test_names_of_a_report_count_as_its_guests_do(monkeypatch):
-    monkeypatch.setattr(update_resource_stats, 'BYTES_MAX', 60_000)
+    monkeypatch.setattr(update_resource_stats, 'WAITING_BYTES_MAX', 60_000)
     world = World(hosts=1)
     traits = [f'CUSTOM_{n:0200}' for n in range(200)]
     (host,) = world.hosts.values()

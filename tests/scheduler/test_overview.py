@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from devel.doubles import ManualClock
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.history import ClaimCounts, History
 from gantt.core.resources.host import HostRow
+from gantt.groups.insights import HOOKS
 from gantt.insights import activity, host_views
-from gantt.insights.activity import PARTS, ActivityReader, quantile
+from gantt.insights.activity import WINDOW_PARTS, ActivityReader, quantile
 from gantt.insights.host_views import HostReader
 from gantt.insights.read_model import Insights
 from gantt.insights.views import HostCondition
-from gantt.scheduler.clock import ManualClock
 from tests.http.site import Site, fixed
 from tests.world import Host, World
 
@@ -24,7 +25,7 @@ CLASSES = ('VCPU', 'MEMORY_MB', 'CUSTOM_GOLD')
 
 def _insights(world: World) -> Insights:
     scheduler = world.scheduler
-    return Insights(world.store, scheduler.placing.pipeline, scheduler.settings, world.clock)
+    return Insights(world.store, scheduler.placing.pipeline, HOOKS, scheduler.settings, world.clock)
 
 
 def _cloud(seed: int) -> World:
@@ -135,7 +136,7 @@ def test_a_confirmation_counts_where_its_claim_was_made() -> None:
     assert sum(happened.outcomes['placed']) == 1
     [part] = [i for i, count in enumerate(happened.outcomes['placed']) if count]
     assert [i for i, count in enumerate(happened.confirmed) if count] == [part]
-    assert part == PARTS - 1 - 312 // 60
+    assert part == WINDOW_PARTS - 1 - 312 // 60
     assert happened.confirm_median_seconds[part] == pytest.approx(12, abs=1)
     assert happened.confirm_p95_seconds[part] == happened.confirm_median_seconds[part]
     assert happened.claims['confirmed'] == 1
@@ -168,7 +169,7 @@ def test_however_many_look_one_query_is_made_and_its_age_is_said() -> None:
     assert reader.activity(600).end_age_seconds == pytest.approx(3)
     reader.activity(900)
     assert store.asked == 2
-    clock.advance(activity.SECONDS_STORED)
+    clock.advance(activity.CACHE_SECONDS)
     assert reader.activity(600).end_age_seconds == 0
     assert store.asked == 3
 
@@ -182,7 +183,7 @@ def test_a_database_that_is_away_is_not_asked_by_each_of_them() -> None:
             reader.activity(600)
     assert store.asked == 1
     store.away = False
-    clock.advance(activity.SECONDS_STORED + 1)
+    clock.advance(activity.CACHE_SECONDS + 1)
     assert reader.activity(600).outcomes == {}
 
 
@@ -206,7 +207,7 @@ def test_what_refused_adds_up_and_is_what_the_explanations_say() -> None:
     remaining = hosts
     for step in refused.funnel:
         remaining -= step.removed
-        assert step.left == remaining
+        assert step.remaining == remaining
         assert 0 < step.decisions <= 3
         assert step.reason
 

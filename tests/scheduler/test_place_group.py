@@ -9,7 +9,6 @@ import pytest
 from gantt import exceptions
 from gantt.core.claims.reservations import placeholder_consumer
 from gantt.core.messages import base
-from gantt.core.messages.place_group import ShowGroupPlan
 from gantt.core.messages.request import (
     CancelClaims,
     GetRequest,
@@ -19,7 +18,8 @@ from gantt.core.messages.request import (
 )
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host import Group
-from gantt.scheduler.groups.planner import IDLE_AGE_SECONDS
+from gantt.groups.model.place_group import ShowGroupPlan
+from gantt.groups.service.planner import IDLE_TABLE_AGE_SECONDS
 from tests.planner import (
     a_change,
     a_description,
@@ -73,7 +73,7 @@ def test_an_idle_planner_has_read_what_is_new_before_a_group_comes(world, planne
     place(planner, a_plan_request())
     another = Host(world, 'cmp-new')
     another.report()
-    world.clock.advance(IDLE_AGE_SECONDS + 1)
+    world.clock.advance(IDLE_TABLE_AGE_SECONDS + 1)
     assert 'cmp-new' not in planner.cache.working.names
     assert planner.step() == 0
     assert 'cmp-new' in planner.cache.working.names

@@ -6,14 +6,15 @@ import threading
 
 import pytest
 
+from devel.doubles import MemoryRecorder
 from devel.memory_store.requests import MemoryRequests
 from devel.memory_store.stores import memory_stores
 from gantt import plugin_loader
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.recorder import MemoryRecorder
-from gantt.scheduler.service import Scheduler, Waiter
+from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.work_queue import WaitingReplies
 from tests.builders import CLEAN, a_host
 from tests.world import a_request
 
@@ -70,7 +71,7 @@ def test_the_others_of_its_batch_are_placed_and_it_alone_fails(store, scheduler)
     store.requests.poison = {bad.request_id}
     waiting = {}
     for request in (first, *good[:4], bad, *good[4:]):
-        waiting[request.request_id] = request, Waiter()
+        waiting[request.request_id] = request, WaitingReplies()
         scheduler.submit(request, None, waiting[request.request_id][1])
         if request is first:
             # The rest comes while this one is being committed, and is a batch.

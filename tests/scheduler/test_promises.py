@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
+from devel.doubles import ManualClock
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.request.queue import WAITERS_MAX
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.groups.plan_group import plan_group
-from gantt.core.messages import group_description
+from gantt.groups.model import group_description
+from gantt.groups.model.plan_group import plan_group
 from gantt.testing import guard
 from tests.planner import a_description, a_member, a_plan_request, a_planner, place, refused
 from tests.world import World, new_uuid
@@ -55,10 +55,10 @@ def test_planning_a_group_asks_nobody(world, planner):
     table, pipeline = planner.cache.table(0.0), plugin_loader.load_pipeline()
     body = group_description.read({**a_description(), 'uuid': new_uuid()})
     ticks = iter(range(10_000))
-    with guard.inside():
+    with guard.guarded():
         plan = plan_group(
             table, body, pipeline, clock=lambda: next(ticks) * 0.001, seconds=0.2, seed=1
         )
     assert not plan.missing
-    with pytest.raises(guard.Outside), guard.inside():
+    with pytest.raises(guard.OutsideAccess), guard.guarded():
         plan_group(table, body, pipeline, clock=time.monotonic, seconds=0.2, seed=1)

@@ -10,8 +10,9 @@ from gantt.core.messages.request import Flavor, GetRequest, Purpose
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
+from gantt.groups.model import take_reservations
 from gantt.insights.explain import explaining
-from gantt.insights.replaying import Otherwise, Replayer, differences
+from gantt.insights.replaying import Otherwise, Replayer, decision_differences
 from tests.scheduler.stores import KINDS, followed, store_of
 from tests.shared_pools import a_shared_pool
 from tests.world import Host, World, a_group, a_request, hosts_of, new_uuid, sqlite_store
@@ -90,7 +91,7 @@ def test_a_rule_that_leaves_less_than_is_free_counts(make_world):
         *(host_filter.name for host_filter in plugin_loader.load_pipeline().filters),
         'AggregateCoreFilter',
     ]
-    scheduler.placing.use(plugin_loader.load_pipeline(filters=filters))
+    scheduler.placing.use_pipeline(plugin_loader.load_pipeline(filters=filters))
     world.store.declarations.save_aggregate('narrow', {'cpu_allocation_ratio': '0.75'}, ['cmp-1'])
     world.turn()
     assert given(world.select(ranging({'VCPU': 1}, {'VCPU': 20}))) == [6]
@@ -176,12 +177,12 @@ def test_what_was_given_is_explained_and_comes_out_again():
         for kept in map(decision_codec.unpack, packed)
         if kept.decision.id == answer.decision_id
     )
-    again = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova').again(
-        stored, Otherwise()
-    )
-    assert differences(stored.decision, again) == []
+    again = Replayer(
+        world.store.table_logs, plugin_loader.load_pipeline(), 'nova', take_reservations
+    ).again(stored, Otherwise())
+    assert decision_differences(stored.decision, again) == []
     shown = [
-        explaining._member(stored.decision, member, stored.request)
+        explaining._member_explanation(stored.decision, member, stored.request)
         for member in stored.decision.members
     ]
     assert [selection.resources for selection in shown] == [
@@ -206,7 +207,7 @@ def test_what_cannot_be_is_refused_by_its_field(most, spec, field):
 
 def test_what_is_laid_out_in_cells_is_no_range():
     world = World(hosts=1)
-    world.scheduler.placing.use(
+    world.scheduler.placing.use_pipeline(
         plugin_loader.load_pipeline(filters=['ResourcesFilter', 'NUMATopologyFilter'])
     )
     flavor = Flavor(extra_specs={'hw:numa_nodes': '1'})

@@ -7,18 +7,18 @@ import time
 
 import pytest
 
+from devel.doubles import MemoryRecorder
 from devel.memory_store.database import MemoryDatabase
 from devel.memory_store.reports import MemoryReports
 from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
-from gantt.scheduler import register_hosts
+from gantt.scheduler import register_hosts, work_queue
 from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.host_signatures import Alarm
-from gantt.scheduler.recorder import MemoryRecorder
-from gantt.scheduler.register_hosts import Registrations
+from gantt.scheduler.host_signatures import ForgeryAlarm
+from gantt.scheduler.register_hosts import RegistrationQueue
 from gantt.scheduler.settings import SchedulerSettings
 
 
@@ -49,7 +49,7 @@ def a_claims(gate):
     store = dataclasses.replace(memory_stores(), reports=gate)
     cache = HostCache(store.feed, store.vocabulary, SystemClock(), 60)
     recorder = MemoryRecorder()
-    alarm = Alarm(recorder.count, time.monotonic)
+    alarm = ForgeryAlarm(recorder.count, time.monotonic)
     return ClaimUpdates(
         store.claims,
         store.requests,
@@ -68,7 +68,7 @@ def gate():
 
 @pytest.fixture
 def registrations(gate):
-    queue = Registrations(a_claims(gate), MemoryRecorder())
+    queue = RegistrationQueue(a_claims(gate), MemoryRecorder())
     queue.work_queue.start()
     yield queue
     gate.open.set()
@@ -154,9 +154,19 @@ def test_there_is_a_bound(registrations, gate, monkeypatch):
 
 
 def test_what_was_taken_is_registered_before_it_stops(gate):
-    registrations = Registrations(a_claims(gate), MemoryRecorder())
+    registrations = RegistrationQueue(a_claims(gate), MemoryRecorder())
     registrations.work_queue.start()
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(250)])
     assert registrations.work_queue.stop(10)
     assert all(future.done() for future in futures)
-    assert max(gate.sizes) == register_hosts.BATCH_MAX
+    assert max(gate.sizes) == register_hosts.BATCH_REGISTRATIONS_MAX
+
+
+def test_where_nothing_waits_it_ends_without_another_round(gate, monkeypatch):
+    monkeypatch.setattr(work_queue, 'IDLE_SECONDS', 1000.0)
+    registrations = RegistrationQueue(a_claims(gate), MemoryRecorder())
+    gate.open.set()
+    registrations.work_queue.start()
+    registrations.submit(said('cmp-1')).result(10)
+    assert registrations.work_queue.stop(60)
+    assert registrations.work_queue.depth == 0

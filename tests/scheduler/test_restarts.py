@@ -11,8 +11,8 @@ import logging
 import pytest
 
 from gantt import exceptions
-from gantt.compute.farm.farm import FakeHost, FarmPlan
-from gantt.compute.farm.host_agent import HostAgentSettings
+from gantt.compute.agent.host_agent import HostAgentSettings
+from gantt.compute.farm import FakeHost, FarmPlan
 from tests.builders import CLEAN
 from tests.world import World, a_request
 
@@ -46,8 +46,8 @@ class Line:
 
     def report(self, report):
         self._admit()
-        future = self._world.scheduler.intake.submit(report, notify=report.full)
-        self._world.scheduler.intake.step()
+        future = self._world.scheduler.report_queue.submit(report, notify=report.full)
+        self._world.scheduler.report_queue.step()
         return str(future.result(0).outcome) if future is not None else None
 
     def _say(self, word, words):
@@ -96,7 +96,7 @@ class Site:
         for _ in range(guests // 50):
             answer = self.world.select(a_request(50, budget_ms=60_000))
             for chosen, *_ in answer.selections:
-                agent = self.by_name[chosen.host].member.agent
+                agent = self.by_name[chosen.host].host_agent.agent
                 assert agent.build(chosen.build()).outcome == 'running'
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gantt.core.messages.report import DevicePool
 from gantt.core.messages.request import DeviceKind, DeviceRequest
-from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
+from gantt.core.messages.topology_request import Affinity, DeviceSpec, PciRequest
 from gantt.core.messages.tree_request import DeviceAmount, ResourceGroup, TreeRequest
 from gantt.core.records.decision import Outcome
-from gantt.core.topology.devices import eligible, share_out
+from gantt.core.topology.devices import distribute_devices, eligible_pools
 from gantt.core.topology.free import Pool
 from tests.nested import below
 from tests.world import Host, World, a_request, sqlite_store
@@ -118,7 +118,7 @@ def hosts(draw):
         )
     )
     wish = st.builds(
-        lambda vendor, product, count: DeviceWish(
+        lambda vendor, product, count: PciRequest(
             alias='', count=count, specs=(DeviceSpec(vendor_id=vendor, product_id=product),)
         ),
         st.sampled_from(['', '10de', '8086']),
@@ -130,8 +130,8 @@ def hosts(draw):
 
 def given_of(reported, wishes):
     pools = [Pool(reported_pool) for reported_pool in reported]
-    choices = [eligible(wish, pools, (), (), Affinity.LEGACY) for wish in wishes]
-    shares = share_out(wishes, [pool.free for pool in pools], choices)
+    choices = [eligible_pools(wish, pools, (), (), Affinity.LEGACY) for wish in wishes]
+    shares = distribute_devices(wishes, [pool.free for pool in pools], choices)
     if shares is None:
         return None
     return [{pools[i].key: count for i, count in share.items()} for share in shares]

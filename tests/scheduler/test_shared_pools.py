@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gantt import plugin_loader
-from gantt.core.filters.base import why_one
+from gantt.core.filters.base import removal_reason
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Purpose
@@ -16,8 +16,9 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
 from gantt.core.records.members import AnswerReference
-from gantt.insights.replaying import Otherwise, Replayer, differences
-from gantt.rpc.nova.objects import allocation_request
+from gantt.groups.model import take_reservations
+from gantt.insights.replaying import Otherwise, Replayer, decision_differences
+from gantt.nova.wire.objects import allocation_request
 from tests.builders import CLEAN, set_inventories
 from tests.scheduler.stores import KINDS, followed, store_of
 from tests.shared_pools import a_shared_pool, share
@@ -233,7 +234,7 @@ def test_pools_follow_aggregates_of_both_sides(world):
     assert world.select(a_request()).selections[0][0].host == 'cmp-3'
     share(world.store, pool, None)
     world.turn()
-    assert world.scheduler.cache.working.pools.of_id == {}
+    assert world.scheduler.cache.working.pools.by_id == {}
     assert world.select(a_request()).outcome is Outcome.NO_VALID_HOST
     assert used(world, pool) == {'DISK_GB': 2}
     share(world.store, pool, [ROOM])
@@ -270,7 +271,7 @@ def test_a_pool_goes_when_nothing_of_it_is_claimed(world):
     world.store.requests.cancel_request(request.request_id, 'enough')
     world.store.providers.delete_provider(pool.uuid)
     world.turn()
-    assert world.scheduler.cache.working.pools.of_id == {}
+    assert world.scheduler.cache.working.pools.by_id == {}
     assert world.select(a_request()).outcome is Outcome.NO_VALID_HOST
     followed(world)
 
@@ -356,11 +357,13 @@ def test_every_decision_is_made_again_bit_for_bit():
     ]
     records += [record.packed for record in world.recorder.records]
     seen = inherited = 0
-    replayer = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova')
+    replayer = Replayer(
+        world.store.table_logs, plugin_loader.load_pipeline(), 'nova', take_reservations
+    )
     for packed in records:
         stored = decision_codec.unpack(packed)
         again = replayer.again(stored, Otherwise())
-        assert differences(stored.decision, again) == []
+        assert decision_differences(stored.decision, again) == []
         seen += bool(stored.decision.members)
         inherited += bool(stored.decision.held)
     assert seen > 20
@@ -381,12 +384,12 @@ def test_who_finds_no_room_reads_which_pools_were_looked_at():
     assert 'too little free DISK_GB (need 30 GiB, best has 10 GiB)' in answer.reason
     table, spec = world.scheduler.cache.working, wanting(DISK_GB=30).spec
     rule = ResourcesFilter()
-    whys = [why_one(rule, table, spec, row) for row in (0, 1)]
+    whys = [removal_reason(rule, table, spec, row) for row in (0, 1)]
     assert whys == [
         'too little free DISK_GB (need 30 GiB, has 10 GiB); pool ceph has 10 GiB',
         'too little free DISK_GB (need 30 GiB, has 0 GiB); no pool of it serves the host',
     ]
-    assert 'ceph' not in why_one(rule, table, spec, 0, True), 'not for who asked'
+    assert 'ceph' not in removal_reason(rule, table, spec, 0, True), 'not for who asked'
     assert rule.facts(table, spec, 0)[1] == '0 GiB DISK_GB free, 10 GiB in pool ceph'
 
 
@@ -418,7 +421,7 @@ def test_an_answer_made_of_claims_names_the_providers(world):
     world.turn()
     answer = world.select(a_request(disk=30))
     stored = world.scheduler.stored_answers
-    rebuilt = stored._of_claims(answer.request_id, AnswerReference('x', 120.0))
+    rebuilt = stored._answer_of_claims(answer.request_id, AnswerReference('x', 120.0))
     ours, theirs = answer.selections[0][0], rebuilt.selections[0][0]
     assert theirs.allocations == ours.allocations
     assert [allocation.uuid for allocation in theirs.allocations] == [ours.uuid, pool.uuid]
@@ -444,12 +447,12 @@ def test_a_full_comparison_finds_what_the_feed_did_not_bring(world):
     cache = world.scheduler.cache
     cache._position = world.store.feed.load_everything().position  # as if it had been read
     world.turn()
-    assert cache.working.pools.of_id == {}
+    assert cache.working.pools.by_id == {}
     cache._compare(world.clock.monotonic())
     cache.fold()
-    assert list(cache.working.pools.of_id) == [pool.id]
+    assert list(cache.working.pools.by_id) == [pool.id]
     world.store.providers.delete_provider(pool.uuid)
     cache._position = world.store.feed.load_everything().position
     cache._compare(world.clock.monotonic())
     cache.fold()
-    assert cache.working.pools.of_id == {}
+    assert cache.working.pools.by_id == {}

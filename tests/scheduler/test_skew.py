@@ -6,15 +6,14 @@ from collections import Counter
 import msgspec
 
 from gantt import exceptions
-from gantt.core.group_policies.violated import StandingMember, violated
-from gantt.core.messages.group_description import GroupDescription
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
-from gantt.core.messages.policy_set import POLICIES
+from gantt.core.messages.policy_set import POLICIES_POLICY, GroupPolicyKind, LevelPolicy
 from gantt.core.messages.request import GroupRef
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host import Group
-from gantt.solver.cp_sat import CpSat
+from gantt.groups.model.group_description import GroupDescription
+from gantt.groups.model.violations import PresentMember, find_violations
+from gantt.groups.solver.cp_sat import CpSat
 from tests import planner as plans
 from tests.world import Host, World, a_request, hosts_of, new_uuid, sqlite_store
 
@@ -32,7 +31,7 @@ class Site(World):
             self.hosts[zone] = Host(self, zone, zone=zone, inventories=inventories)
             self.hosts[zone].report()
         self.uuid = new_uuid()
-        self.store.groups.save_group(Group(uuid=self.uuid, policy=POLICIES, policies=[SKEW]))
+        self.store.groups.save_group(Group(uuid=self.uuid, policy=POLICIES_POLICY, policies=[SKEW]))
         self.turn()
 
     def member(self, count=1):
@@ -143,9 +142,9 @@ def violations(site, plan):
     table = site.scheduler.cache.working
     places = plans.places(site, plan.uuid)
     members = [
-        StandingMember(name, 'web', claim.consumer, claim.provider_id)
+        PresentMember(name, 'web', claim.consumer, claim.provider_id)
         for name, claim in places.items()
     ]
     body = plans.a_description(plans.a_member('web', 4), policies=[SKEW], uuid=plan.uuid)
     description = msgspec.convert(body, GroupDescription)
-    return [violation.amount for violation in violated(table, description, members)]
+    return [violation.amount for violation in find_violations(table, description, members)]

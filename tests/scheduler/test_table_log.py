@@ -51,7 +51,7 @@ def test_every_decision_is_made_again_alike():
     seen = 0
     for decision, request in recorded(world):
         parts = kept.table_logs.load_table_log(decision.worker, decision.table_seq)
-        table = table_log.rebuild(table_log.read(parts), decision.table_seq)
+        table = table_log.table_at(table_log.read_events(parts), decision.table_seq)
         assert table is not None
         again = place(
             table,
@@ -82,7 +82,7 @@ def test_past_the_retention_the_answer_is_no():
     world.clock.advance(3600)
     assert kept.table_logs.purge_table_log(1800) == 2  # of both workers
     parts = kept.table_logs.load_table_log(decision.worker, decision.table_seq)
-    assert table_log.rebuild(table_log.read(parts), decision.table_seq) is None
+    assert table_log.table_at(table_log.read_events(parts), decision.table_seq) is None
 
 
 def test_the_purge_keeps_what_the_latest_decisions_need():
@@ -91,25 +91,25 @@ def test_the_purge_keeps_what_the_latest_decisions_need():
     kept.table_logs.purge_table_log(0.5)
     assert kept.table_logs.load_table_log(log.worker, 5) == []
     parts = kept.table_logs.load_table_log(log.worker, log.position)
-    assert table_log.rebuild(table_log.read(parts), log.position) is not None
+    assert table_log.table_at(table_log.read_events(parts), log.position) is not None
 
 
 def test_a_gap_makes_no_false_table():
     world, kept = busy_world()
     log = world.scheduler.cache.log
-    events = list(table_log.read(kept.table_logs.load_table_log(log.worker, log.position)))
-    assert table_log.rebuild(events, log.position) is not None
+    events = list(table_log.read_events(kept.table_logs.load_table_log(log.worker, log.position)))
+    assert table_log.table_at(events, log.position) is not None
     del events[1]
-    assert table_log.rebuild(events, log.position) is None
+    assert table_log.table_at(events, log.position) is None
 
 
 def test_a_log_of_a_later_release_is_no_table_and_no_error():
     world, kept = busy_world()
     log = world.scheduler.cache.log
     parts = kept.table_logs.load_table_log(log.worker, log.position)
-    assert table_log.rebuild(table_log.read(parts), log.position) is not None
+    assert table_log.table_at(table_log.read_events(parts), log.position) is not None
     later = zlib.compress(msgspec.msgpack.encode([(log.position, {'type': 'of later'})]))
-    assert table_log.rebuild(table_log.read([*parts, [later]]), log.position + 1) is None
+    assert table_log.table_at(table_log.read_events([*parts, [later]]), log.position + 1) is None
 
 
 def test_a_checkpoint_has_no_pick_that_is_not_committed(monkeypatch):
@@ -133,4 +133,4 @@ def test_a_checkpoint_has_no_pick_that_is_not_committed(monkeypatch):
     noted = [event for position, event in cache.log._events if position >= before]
     kinds = [type(event) for event in noted]
     assert kinds.count(table_log.Checkpoint) == 1
-    assert kinds.index(table_log.Committed) < kinds.index(table_log.Checkpoint)
+    assert kinds.index(table_log.CommittedHosts) < kinds.index(table_log.Checkpoint)

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.cli import base
+from gantt.cli import parsing
 from gantt.core.messages.report import DevicePool, NumaCell, NumaPages
 from gantt.core.messages.request import DeviceKind, DeviceRequest, Flavor, RequestSpec
 from gantt.core.messages.resource_classes import MILLI_VCPU, Inventory, format_amount
 from gantt.core.messages.topology_request import Affinity
 from gantt.core.records.decision import Outcome
 from gantt.core.topology import read
-from gantt.rpc.nova import flavor
+from gantt.nova.wire import flavor
 from tests.builders import CLEAN
 from tests.scheduler.stores import KINDS, store_of
 from tests.world import Host, World, a_request
@@ -31,7 +31,9 @@ def world(request, make_store):
     """A host of four processors, all of them in thousandths, and eight devices; one of VCPU."""
     world = World(store_of(request.param, make_store))
     world.store.vocabulary.declare_class(MILLI_VCPU)
-    world.scheduler.placing.use(plugin_loader.load_pipeline(filters=list(dict.fromkeys(FILTERS))))
+    world.scheduler.placing.use_pipeline(
+        plugin_loader.load_pipeline(filters=list(dict.fromkeys(FILTERS)))
+    )
     cells = [
         NumaCell(
             id=0,
@@ -103,7 +105,7 @@ SMALL = {
 @pytest.mark.parametrize(('vcpus', 'fits'), [(1, True), (2, False)])
 def test_a_flavor_of_nova_says_it_in_its_extra_specs(vcpus, fits):
     columns = {'vcpus': vcpus, 'memory_mb': 512, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0}
-    amounts = flavor.requested(columns | {'extra_specs': SMALL}, {}, volume=False)
+    amounts = flavor.requested_resources(columns | {'extra_specs': SMALL}, {}, volume=False)
     assert amounts.resources == {MILLI_VCPU: 500, 'MEMORY_MB': 512}
     spec = RequestSpec(resources=amounts.resources, flavor=Flavor(extra_specs=SMALL))
     if fits:
@@ -117,6 +119,6 @@ def test_people_read_and_are_told_of_parts():
     assert format_amount(MILLI_VCPU, 500) == '0.5 vCPU in thousandths'
     assert format_amount(MILLI_VCPU, -1250) == '-1.25 vCPU in thousandths'
     assert format_amount(MILLI_VCPU, 2000) == '2 vCPU in thousandths'
-    assert base.resource('CUSTOM_MILLI_VCPU=500') == (MILLI_VCPU, 500)
+    assert parsing.resource('CUSTOM_MILLI_VCPU=500') == (MILLI_VCPU, 500)
     with pytest.raises(argparse.ArgumentTypeError, match='CUSTOM_MILLI_VCPU=500'):
-        base.resource('VCPU=0.5')
+        parsing.resource('VCPU=0.5')

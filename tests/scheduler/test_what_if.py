@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.groups.model import SolverResult
-from gantt.core.groups.plan_group import plan_group, reached_by
-from gantt.core.messages import group_description
 from gantt.core.resources.host import ReportedMetric
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.scheduler.groups import what_if
-from gantt.scheduler.groups.what_if import without_each
-from gantt.solver.cp_sat import CpSat
+from gantt.groups.model import group_description
+from gantt.groups.model.model import SolverResult
+from gantt.groups.model.plan_group import goals_of_known_plan, plan_group
+from gantt.groups.service import what_if
+from gantt.groups.service.what_if import plans_without_each_policy
+from gantt.groups.solver.cp_sat import CpSat
 from tests.core.builders import a_host, a_table
 from tests.planner import a_change, a_description, a_member, a_plan_request, a_planner, place
 from tests.world import World
@@ -56,7 +56,7 @@ def looked_at(members, policies, *, solver=None, seconds=20.0, clock=None, **fie
     )
     group = group_description.read({'members': members, 'policies': policies, **fields})
     plan = plan_group(table, group, pipeline, clock=clock, seconds=20.0, seed=1, solver=solver)
-    return plan, without_each(
+    return plan, plans_without_each_policy(
         table, group, plan, pipeline, clock=clock, seconds=seconds, seed=1, solver=solver
     )
 
@@ -119,7 +119,7 @@ def test_who_took_longer_than_its_share_leaves_less_for_the_next():
 
 
 def test_so_many_are_looked_at_and_the_others_are_named(monkeypatch):
-    monkeypatch.setattr(what_if, 'LOOKED_AT_MAX', 2)
+    monkeypatch.setattr(what_if, 'POLICIES_MAX', 2)
     _, lines = looked_at([a_member('web', 2)], [APART] * 3, seconds=1.0)
     assert [line.outcome for line in lines] == ['planned', 'planned', 'not_looked_at']
 
@@ -145,15 +145,15 @@ def test_a_better_plan_that_keeps_the_policy_is_no_cost_of_it():
         msgspec.structs.replace(member, host=host.name, node=host.name, provider_id=host.id)
         for member, host in zip(best.members, hosts, strict=True)
     ]
-    goals = reached_by(table, group, pipeline, members)
+    goals = goals_of_known_plan(table, group, pipeline, members)
     bad = msgspec.structs.replace(best, members=members, goals=goals, score=-goals.lack)
     twice = group_description.read(
         {**body, 'policies': [{'policy': 'spread', 'max_per_domain': 1}] * 2}
     )
-    first, second = without_each(table, twice, bad, pipeline, seconds=20.0, **given)
+    first, second = plans_without_each_policy(table, twice, bad, pipeline, seconds=20.0, **given)
     assert first.keeps_it and second.keeps_it, 'the other one says the same'
     assert first.score_change == pytest.approx(best.score - bad.score) and first.moved
-    (only,) = without_each(table, group, bad, pipeline, seconds=20.0, **given)
+    (only,) = plans_without_each_policy(table, group, bad, pipeline, seconds=20.0, **given)
     assert not only.keeps_it and only.score_change > first.score_change
 
 
@@ -166,7 +166,9 @@ def test_a_solver_that_has_ended_is_called_once_for_all_policies():
     given = {'clock': lambda: next(ticks) * 1e-4, 'seed': 1}
     plan = plan_group(table, group, pipeline, seconds=1.0, **given)
     solver = EndedSolver()
-    lines = without_each(table, group, plan, pipeline, seconds=20.0, solver=solver, **given)
+    lines = plans_without_each_policy(
+        table, group, plan, pipeline, seconds=20.0, solver=solver, **given
+    )
     assert (len(lines), solver.calls) == (3, 1)
 
 

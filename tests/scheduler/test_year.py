@@ -14,8 +14,8 @@ from gantt.core.messages.request import CancelClaims
 from gantt.db.engine import session
 from gantt.db.records import purge
 from gantt.db.schema import models
-from gantt.db.stores import sql_stores
 from gantt.scheduler import housekeeping
+from gantt.stores import sql_stores
 from tests.builders import CLEAN
 from tests.world import World, a_group, a_request
 

@@ -4,8 +4,9 @@
 from gantt import exceptions, plugin_loader
 from gantt.core.records.decision import error_of
 from gantt.core.records.shadow import ObservedGuests, ObservedRequest
+from gantt.groups.insights import HOOKS
 from gantt.insights.read_model import Insights
-from gantt.insights.shadow import EXPLAINED_SECONDS, Shadow, ShadowSettings
+from gantt.insights.shadow import DECISION_STORED_SECONDS, ShadowComparison, ShadowSettings
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.telemetry.metrics import MetricRegistry
 from tests.world import World, a_request, sqlite_store
@@ -21,11 +22,15 @@ class Side:
         )
         self.scheduler = self.world.another_scheduler()
         self.insights = Insights(
-            self.world.store, plugin_loader.load_pipeline(), clock=self.world.clock, max_age=0.0
+            self.world.store,
+            plugin_loader.load_pipeline(),
+            HOOKS,
+            clock=self.world.clock,
+            max_age=0.0,
         )
         self.counts: dict[tuple, float] = {}
         self.error: exceptions.GanttError | None = None
-        self.shadow = Shadow(
+        self.shadow = ShadowComparison(
             self.world.store.shadows,
             self.decide,
             self.insights.explain,
@@ -61,19 +66,19 @@ class Side:
         for request in requests:
             self.shadow.receive(ObservedGuests(host=host, consumers=request.consumers))
 
-    def look(self, seconds=EXPLAINED_SECONDS):
+    def look(self, seconds=DECISION_STORED_SECONDS):
         for host in self.world.hosts.values():
             host.report()
         self.world.turn(seconds)
-        while self.shadow.look():
+        while self.shadow.compare_due():
             pass
         return self.world.store.shadows.list_shadows(None, 100)
 
-    def one(self, seconds=EXPLAINED_SECONDS):
+    def one(self, seconds=DECISION_STORED_SECONDS):
         (comparison,) = self.look(seconds)
         return comparison
 
 
 def ours_of(side, request):
     (pending,) = side.shadow._pending.values()
-    return pending.ours[request.consumers[0]]
+    return pending.gantt_hosts[request.consumers[0]]

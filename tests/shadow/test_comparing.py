@@ -173,7 +173,7 @@ def test_what_is_remembered_is_bounded():
     assert len(side.look()) == 3
     assert len(side.look(400.0)) == 3
     assert side.shadow.pending == 0
-    assert not side.shadow._of_guest
+    assert not side.shadow._pending_by_guest
 
 
 def test_a_dry_run_changes_nothing():

@@ -11,8 +11,8 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.records.shadow import ObservedBegin, ObservedEnd, ObservedGuests, ObservedRequest
+from gantt.nova.wire.tap import BroadcastTap, TapSettings, parse_observation
 from gantt.rpc.amqp import transport
-from gantt.rpc.nova.tap import BroadcastTap, TapSettings, understood
 from tests.nemesis.proxy import Proxy
 from tests.rpc.bus import Bus, a_conf, load, stored
 
@@ -31,20 +31,20 @@ def on_the_wire(name: str) -> bytes:
 
 
 def test_a_call_is_a_dry_run_under_an_id_of_its_own():
-    word = understood(on_the_wire('select_destinations-boot'), TERMS)
+    word = parse_observation(on_the_wire('select_destinations-boot'), TERMS)
     assert isinstance(word, ObservedRequest)
     context = stored('select_destinations-boot')['oslo.message (decoded)']
     assert word.origin == context['_context_request_id']
     assert word.request.dry_run
     assert word.request.consumers == load('select_destinations-boot').args['instance_uuids']
     assert word.source is None
-    again = understood(on_the_wire('select_destinations-boot'), TERMS)
+    again = parse_observation(on_the_wire('select_destinations-boot'), TERMS)
     assert again == word
 
 
 @pytest.mark.parametrize('name', ['live-migrate', 'resize'])
 def test_a_move_says_where_its_guest_is(name):
-    word = understood(on_the_wire(f'select_destinations-{name}'), TERMS)
+    word = parse_observation(on_the_wire(f'select_destinations-{name}'), TERMS)
     assert word.source == word.request.spec.ignore_hosts[0]
 
 
@@ -56,7 +56,7 @@ def test_a_move_says_where_its_guest_is(name):
     ],
 )
 def test_broadcasts_say_where_guests_are(name, guests):
-    word = understood(on_the_wire(name), TERMS)
+    word = parse_observation(on_the_wire(name), TERMS)
     assert isinstance(word, ObservedGuests)
     assert word.host == load(name).args['host_name']
     assert len(word.consumers) == guests
@@ -77,7 +77,7 @@ def test_notices_of_the_scheduler(event, kind):
         {'request_spec': {'instance_properties': {'uuid': guest}}},
     ):
         body = {'event_type': event, 'payload': payload, '_context_request_id': 'req-7'}
-        word = understood(json.dumps({'oslo.message': json.dumps(body)}), TERMS)
+        word = parse_observation(json.dumps({'oslo.message': json.dumps(body)}), TERMS)
         assert word == (kind(origin='req-7', consumer=guest) if kind else None)
 
 
@@ -117,7 +117,7 @@ def test_notices_of_the_scheduler(event, kind):
     ids=['versioned', 'its own', 'unversioned'],
 )
 def test_a_task_that_found_no_host_says_what_the_scheduler_leaves_out(event, payload):
-    assert understood(a_notice(event, payload), TERMS) == ObservedBegin(
+    assert parse_observation(a_notice(event, payload), TERMS) == ObservedBegin(
         origin='req-7', consumer=GUEST
     )
 
@@ -139,7 +139,7 @@ def test_a_task_that_found_no_host_says_what_the_scheduler_leaves_out(event, pay
     ],
 )
 def test_a_task_that_failed_otherwise_is_passed_over(payload):
-    assert understood(a_notice('compute_task.build_instances', payload), TERMS) is None
+    assert parse_observation(a_notice('compute_task.build_instances', payload), TERMS) is None
 
 
 def a_notice(event: str, payload: object) -> bytes:
@@ -160,7 +160,7 @@ def a_notice(event: str, payload: object) -> bytes:
 def test_notices_of_computes_say_where_guests_are(action):
     guest = str(uuid.uuid4())
     payload = {'nova_object.data': {'uuid': guest, 'host': 'cmp-7', 'display_name': 'x'}}
-    heard = understood(a_notice(f'instance.{action}.end', payload), TERMS)
+    heard = parse_observation(a_notice(f'instance.{action}.end', payload), TERMS)
     assert heard == ObservedGuests(host='cmp-7', consumers=[guest])
 
 
@@ -177,7 +177,7 @@ def test_notices_of_computes_say_where_guests_are(action):
 def test_unversioned_notices_of_computes_say_it_too(action):
     guest = str(uuid.uuid4())
     payload = {'instance_id': guest, 'host': 'cmp-7', 'state': 'active'}
-    heard = understood(a_notice(f'compute.instance.{action}.end', payload), TERMS)
+    heard = parse_observation(a_notice(f'compute.instance.{action}.end', payload), TERMS)
     assert heard == ObservedGuests(host='cmp-7', consumers=[guest])
 
 
@@ -198,7 +198,7 @@ def test_unversioned_notices_of_computes_say_it_too(action):
     ],
 )
 def test_notices_that_name_no_place_are_passed_over(event, payload):
-    assert understood(a_notice(event, payload), TERMS) is None
+    assert parse_observation(a_notice(event, payload), TERMS) is None
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_notices_that_name_no_place_are_passed_over(event, payload):
     ],
 )
 def test_the_rest_is_passed_over(body):
-    assert understood(body, TERMS) is None
+    assert parse_observation(body, TERMS) is None
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_rest_is_passed_over(body):
 )
 def test_what_cannot_be_understood_is_refused(body, terms):
     with pytest.raises(exceptions.Refused):
-        understood(body, terms)
+        parse_observation(body, terms)
 
 
 # -- a broker ------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from devel.memory_store.requests import MemoryRequests
 from devel.memory_store.stores import MemoryStores, memory_stores
 from devel.sim import plan
 from gantt.core.claims.claim import State
-from gantt.scheduler.ports import ClaimOutcome, ClaimResult, Clock
+from gantt.scheduler.ports.process import Clock
+from gantt.scheduler.ports.requests import ClaimOutcome, ClaimResult
 
 _replace = msgspec.structs.replace
 

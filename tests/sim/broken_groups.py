@@ -7,8 +7,8 @@ from devel.memory_store import commit, tables
 from devel.memory_store.database import atomic
 from devel.memory_store.group_plans import MemoryGroupPlans
 from gantt.core.claims import reservation_commit, reservations
-from gantt.scheduler.groups import place_group, remaining_members
-from gantt.scheduler.groups.remaining_members import MemberSplit
+from gantt.groups.service import place_group, remaining_members
+from gantt.groups.service.remaining_members import MemberSplit
 
 _replace = msgspec.structs.replace
 
@@ -60,7 +60,7 @@ def whoever_asks_gets_a_place(monkeypatch):
 def plans_are_stored_beside_others(monkeypatch):
     """Two that plan one group both get what they planned."""
     monkeypatch.setattr(commit, 'check_plans', lambda *_: {})
-    monkeypatch.setattr(commit, 'behind_others', lambda batch, ended, rules: set())
+    monkeypatch.setattr(commit, 'requests_with_changed_group', lambda batch, ended, rules: set())
 
 
 def who_stands_counts_for_no_policy(monkeypatch):
@@ -71,9 +71,9 @@ def who_stands_counts_for_no_policy(monkeypatch):
 
 def repeats_are_told_what_was_planned_last(monkeypatch):
     """Who asks again is not told what is stored."""
-    placed = place_group.EarlierAnswers.placed
+    placed = place_group.EarlierAnswers.placed_answer
 
     def another(self, call, stored):
         return _replace(placed(self, call, stored), stayed=['nobody'])
 
-    monkeypatch.setattr(place_group.EarlierAnswers, 'placed', another)
+    monkeypatch.setattr(place_group.EarlierAnswers, 'placed_answer', another)

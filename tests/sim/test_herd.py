@@ -11,15 +11,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from devel.sim.loop import Loop, Process, ProcessClock, Stacks
+from devel.sim.loop import Loop, Process, ProcessClock, TaskThreadPool
+from devel.sim.tasks import TaskPool
 from devel.sim.zones import stock
 from devel.sim.zones.links import ZoneLinks
 from devel.sim.zones.placing import carry_out
-from devel.sim.zones.run import orders
-from devel.sim.zones.runner import TaskRunner
+from devel.sim.zones.run import random_requests
 from devel.sim.zones.zone import SimZone, Surroundings
 from gantt import exceptions, plugin_loader
-from gantt.core.zones.strategies import DEFAULT
+from gantt.zones.conf import load_strategies
+from gantt.zones.model.strategies import DEFAULT
 
 ABOVE, BELOW, HOSTS = 10, 10, 100
 REQUESTS, LOAD = 1000, 0.92
@@ -34,8 +35,8 @@ LOAD_RATIO_MOST, WINDOW, WINDOWS = 1.2, 10.0, 6
 class CountedLinks(ZoneLinks):
     """Links that count what is sent to each zone, and what of it is refused there."""
 
-    def __init__(self, loop, dice):
-        super().__init__(loop, dice)
+    def __init__(self, loop, rng):
+        super().__init__(loop, rng)
         self.sent, self.refused = collections.Counter(), collections.Counter()
 
     def allocate(self, zone, key, body, seconds):
@@ -51,17 +52,17 @@ class Herd:
     """The zones above, those below that are nearly full, and the one that is empty."""
 
     def __init__(self, seed):
-        self.loop = Loop(Stacks())
+        self.loop = Loop(TaskThreadPool())
         self.process = Process(self.loop, 'herd')
-        self.dice = random.Random(f'herd {seed}')
+        self.rng = random.Random(f'herd {seed}')
         self.links = CountedLinks(self.loop, random.Random(f'ways {seed}'))
         around = Surroundings(
             clock=ProcessClock(self.process),
             pipeline=plugin_loader.load_pipeline(),
             links=self.links,
-            runner=lambda: TaskRunner(self.loop, self.process),
-            strategies=plugin_loader.load(DEFAULT, {}, plugin_loader.STRATEGIES),
-            dice=random.Random(f'strategies {seed}'),
+            threads=lambda most, _: TaskPool(self.loop, self.process, most),
+            strategies=load_strategies(DEFAULT, {}),
+            rng=random.Random(f'strategies {seed}'),
         )
         draws = np.random.default_rng(seed)
         self.above = [SimZone(f'above-{n}', around) for n in range(ABOVE)]
@@ -78,10 +79,10 @@ class Herd:
                 zone.put_above(child)
             for record in zone.children:
                 zone.parts.summaries.read(record)
-                self.loop.at(self.dice.uniform(0, READ_EACH), self._read, zone, record)
+                self.loop.at(self.rng.uniform(0, READ_EACH), self._read, zone, record)
             zone.put_above(self.new)
             record = zone.children[-1]
-            self.loop.at(self.dice.uniform(0, READ_EACH), self._read, zone, record)
+            self.loop.at(self.rng.uniform(0, READ_EACH), self._read, zone, record)
         self.placed = self.refused = 0
 
     def _read(self, zone, record):
@@ -91,7 +92,7 @@ class Herd:
     def ask(self, requests, seconds):
         """All of them begin within so many seconds from now."""
         for number, request in enumerate(requests):
-            at = self.dice.uniform(0, seconds)
+            at = self.rng.uniform(0, seconds)
             self.loop.at(at, self._begin, self.above[number % ABOVE], request)
 
     def _begin(self, zone, request):
@@ -122,7 +123,7 @@ def guests(count, seed):
             consumers=order.consumers[:1],
             spec=msgspec.structs.replace(order.spec, group=None, required_traits=[]),
         )
-        for order in orders(count, seed)
+        for order in random_requests(count, seed)
     ]
 
 

@@ -61,5 +61,5 @@ def test_sets_of_strategies_are_compared_on_the_same_tree(capsys):
 
 
 def test_a_strategy_that_there_is_not_is_wrong_usage(capsys):
-    assert sim.main(['zones', '--strategies', 'Nothing']) == cmd.USAGE
+    assert sim.main(['zones', '--strategies', 'Nothing']) == cmd.USAGE_EXIT_CODE
     assert 'Nothing' in capsys.readouterr().err

@@ -16,13 +16,13 @@ _replace = msgspec.structs.replace
 
 def a_repeat_takes_its_own_place_away(patch):
     """It planned on the host where its claim was, and giving the pick back took the claim."""
-    lift = UsageColumns.lift
+    remove_pick = UsageColumns.remove_pick
 
     def forgetful(self, columns, i, row, claim_id):
-        pick = lift(self, columns, i, row, claim_id)
+        pick = remove_pick(self, columns, i, row, claim_id)
         return pick and _replace(pick, was_there=False)
 
-    patch.setattr(UsageColumns, 'lift', forgetful)
+    patch.setattr(UsageColumns, 'remove_pick', forgetful)
 
 
 def a_batch_is_planned_beside_who_gives_way(patch):
@@ -30,20 +30,20 @@ def a_batch_is_planned_beside_who_gives_way(patch):
 
     def judge(live, requests, owners):
         alone = [_replace(request, group=None) for request in requests]
-        return commit.judge_rivals(live, alone, owners)
+        return commit.resolve_rivals(live, alone, owners)
 
-    patch.setattr(memory_commit, 'judge_rivals', judge)
+    patch.setattr(memory_commit, 'resolve_rivals', judge)
 
 
 def members_are_placed_beside_where_they_were(patch):
     """Of three members placed anew, two moved, and one stayed with their old claims."""
-    patch.setattr(older_claims, 'left_out', lambda *_: contextlib.nullcontext())
+    patch.setattr(older_claims, 'without_older_claims', lambda *_: contextlib.nullcontext())
 
 
 def late_news_takes_a_claim_away(patch):
     """A report older than the commit was folded after it."""
 
-    committed = UsageColumns.committed
+    committed = UsageColumns.committed_row
 
     def forgetful(self, known, row, claims):
         changed = committed(self, known, row, claims)
@@ -53,14 +53,16 @@ def late_news_takes_a_claim_away(patch):
             return _replace(row, version=known.version)
         return changed
 
-    patch.setattr(UsageColumns, 'committed', forgetful)
+    patch.setattr(UsageColumns, 'committed_row', forgetful)
 
 
 def recovery_gives_back_what_is_being_built(patch):
     """The journal was put straight while the new agent built already."""
-    settle = running_guests.after_boot
+    settle = running_guests.resume_after_boot
     patch.setattr(
-        running_guests, 'after_boot', lambda driver, journal, starting: settle(driver, journal)
+        running_guests,
+        'resume_after_boot',
+        lambda driver, journal, starting: settle(driver, journal),
     )
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from bench.rig import rig
+from devel.doubles import MemoryRecorder
 from gantt import exceptions, plugin_loader
-from gantt.cmd.health import Health, Knock
+from gantt.cmd.health import BackgroundProbe, Health
+from gantt.cmd.rpc_service import rpc_service
 from gantt.db.engine import retry
-from gantt.db.stores import stores_for_url
-from gantt.rpc.service import RpcService
-from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.stores import stores_for_url
 from gantt.telemetry.listener import ProbeListener
 from gantt.telemetry.metrics import MetricRegistry
 from tests.rabbit.wire import Proxy
@@ -49,7 +49,8 @@ class Served:
         self.scheduler = Scheduler(
             self.store, plugin_loader.load_pipeline(), MemoryRecorder(), settings
         )
-        self.rpc = RpcService(a_conf(self.broker.url, nova_enabled=False), self.scheduler)
+        conf, metrics = a_conf(self.broker.url, nova_enabled=False), MetricRegistry()
+        self.rpc = rpc_service(conf, self.scheduler, count=metrics.count)
         self.health = Health(self.scheduler, self.rpc)
         self.listener = ProbeListener(MetricRegistry(), '127.0.0.1', 0, self.health)
 
@@ -134,7 +135,7 @@ def test_a_database_that_goes_away_and_comes_back(served):
 def test_one_that_stops_is_taken_out_of_service_first(served):
     served.start()
     until(lambda: not served.sick())
-    served.health.stopping()
+    served.health.note_stopping()
     assert served.sick() == {'process': 'stopping: it takes nothing new'}
 
 
@@ -182,7 +183,7 @@ def test_a_database_that_hangs_is_asked_once_and_answers_stay_short():
         asked_times.append(1)
         hold.wait(30)
 
-    knock = Knock(ask, seconds=0.05, stored_seconds=0.0)
+    knock = BackgroundProbe(ask, seconds=0.05, stored_seconds=0.0)
     for _ in range(5):
         assert knock.problem() == 'no answer within 0.05 s'
     assert len(asked_times) == 1
@@ -194,7 +195,7 @@ def test_what_the_database_says_is_the_reason():
     def ask() -> None:
         raise exceptions.DatabaseUnavailable(problem='it sleeps')
 
-    assert 'it sleeps' in Knock(ask).problem()
+    assert 'it sleeps' in BackgroundProbe(ask).problem()
 
 
 def test_a_listener_without_a_health_check_still_shows_metrics():

@@ -66,7 +66,7 @@ def _line_of(conf, **more):
             **more,
         }
     )
-    return log.formatter_for(inner, conf).format(record), log.Masking(inner).format(record)
+    return log.formatter_for(inner, conf).format(record), log.MaskingFormatter(inner).format(record)
 
 
 @pytest.fixture
@@ -148,5 +148,5 @@ def test_the_line_shapes_are_defaults_that_a_site_may_change():
     conf = cfg.ConfigOpts()
     log.register_opts(conf)
     conf([], project='gantt', default_config_files=[])
-    assert conf.logging_context_format_string == log.LINE_OF_A_REQUEST
-    assert conf.logging_default_format_string == log.LINE
+    assert conf.logging_context_format_string == log.REQUEST_LINE_FORMAT
+    assert conf.logging_default_format_string == log.LINE_FORMAT

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gantt.db.stores import stores_for_url
-from gantt.http import policy
-from gantt.http.placement.app import make_placement_app
+from gantt.cmd import policies
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
+from gantt.placement_api.http.app import make_placement_app
+from gantt.placement_api.transfer.server import PlacementServer
+from gantt.stores import stores_for_url
 from gantt.telemetry.metrics import MetricRegistry
-from gantt.transfer.server import PlacementServer
 from tests.placement import real
 from tests.placement.server import Server
 from tests.transfer import cloud
@@ -52,7 +52,7 @@ def real_placement() -> Iterator[str]:
 @contextlib.contextmanager
 def serving(store: Any) -> Iterator[str]:
     """URL of Placement's interface over a store, meanwhile."""
-    app = make_placement_app(store, MetricRegistry(), HttpSettings(), policy.defaults())
+    app = make_placement_app(store, MetricRegistry(), HttpSettings(), policies.defaults())
     server = HttpServer(app, '127.0.0.1', 0, threads=4)
     server.start()
     try:

@@ -3,8 +3,8 @@
 
 import pytest
 
-from gantt.transfer import copying, differences
-from gantt.transfer.own import OwnSide
+from gantt.placement_api.transfer import copying, differences
+from gantt.placement_api.transfer.own import OwnSide
 from tests.builders import CLEAN
 from tests.transfer import cloud
 from tests.transfer.conftest import SERVERS

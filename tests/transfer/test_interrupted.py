@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from gantt import exceptions
-from gantt.transfer import copying, differences
-from gantt.transfer.own import OwnSide
-from gantt.transfer.server import PlacementServer
+from gantt.placement_api.transfer import copying, differences
+from gantt.placement_api.transfer.own import OwnSide
+from gantt.placement_api.transfer.server import PlacementServer
 from tests.transfer import cloud
 
 
@@ -169,7 +169,7 @@ def test_an_answer_of_another_form_is_named_by_url_and_field(answering, at):
 
 
 def test_nobody_there_is_said_after_some_tries(monkeypatch):
-    monkeypatch.setattr('gantt.transfer.server.PAUSE_SECONDS', 0.01)
+    monkeypatch.setattr('gantt.placement_api.transfer.server.PAUSE_SECONDS', 0.01)
     with pytest.raises(exceptions.Unavailable) as raised:
         PlacementServer('http://127.0.0.1:1', lambda: 'admin')
     assert raised.value.message.startswith('GET http://127.0.0.1:1/: ')

@@ -4,10 +4,10 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.allocations import AllocationWish
-from gantt.transfer import copying, differences
-from gantt.transfer.own import OwnSide, TreeRoot, merged
-from gantt.transfer.side import ConsumerRecord
+from gantt.core.claims.allocations import WantedAllocations
+from gantt.placement_api.transfer import copying, differences
+from gantt.placement_api.transfer.own import OwnSide, TreeRoot, merged
+from gantt.placement_api.transfer.side import ConsumerRecord
 from tests.builders import CLEAN, a_draft, a_host, claimed, uuid_of
 from tests.conftest import STORES
 from tests.transfer import cloud
@@ -42,7 +42,7 @@ def compared(server, store, at):
 
 
 @pytest.mark.parametrize(
-    ('own', 'other', 'expected', 'problem'),
+    ('own', 'other', 'expected', 'reason'),
     [
         ({A: {'VCPU': 2}}, {A: {'VCPU': 2}}, {A: {'VCPU': 2}}, ''),
         ({A: {'VCPU': 2}}, {A: {'VCPU': 3}}, {A: {'VCPU': 2}}, 'where it has'),
@@ -61,10 +61,10 @@ def compared(server, store, at):
         ),
     ],
 )
-def test_what_is_claimed_here_stays_and_is_not_claimed_twice(own, other, expected, problem):
-    merger = merged(own, other, ROOTS)
-    assert merger.allocations == expected
-    assert (problem in merger.problem) if problem else not merger.problem
+def test_what_is_claimed_here_stays_and_is_not_claimed_twice(own, other, expected, reason):
+    allocations, problem = merged(own, other, ROOTS)
+    assert allocations == expected
+    assert (reason in problem) if reason else not problem
 
 
 def test_a_host_that_has_registered_is_attached_to_and_keeps_its_record(server, store, at):
@@ -137,7 +137,7 @@ def test_what_is_not_the_state_that_was_read_is_refused(store):
         own.save_traits(pool.uuid, ['HW_CPU_X86_AVX2'], pool.generation + 5)
     host = a_host().on(store)
     shares = {host.row.uuid: {'VCPU': 1}}
-    wish = AllocationWish(consumer=A, allocations=shares, project_id='p', user_id='u')
+    wish = WantedAllocations(consumer=A, allocations=shares, project_id='p', user_id='u')
     store.allocations.write_allocations([wish])
     record = ConsumerRecord(generation=0, allocations={host.row.uuid: {'VCPU': 2}})
     with pytest.raises(exceptions.ConsumerChanged):

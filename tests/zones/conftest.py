@@ -6,8 +6,19 @@ import shutil
 
 import pytest
 
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
+from gantt.zones.service import directory, follow
 from tests.zones.tree import Zone
+
+
+@pytest.fixture(autouse=True)
+def _zones_are_followed_soon(monkeypatch):
+    """A tenth of the usual time between two rounds, for which many a test waits.
+
+    Each round begins with the records of the one before.
+    """
+    monkeypatch.setattr(follow, 'ROUND_SECONDS', 0.1 * follow.ROUND_SECONDS)
+    monkeypatch.setattr(directory, 'FRESH_SECONDS', 0.0)
 
 
 @pytest.fixture

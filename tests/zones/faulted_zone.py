@@ -24,8 +24,8 @@ import sqlalchemy as sa
 
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.stores import stores_for_url
-from gantt.scheduler.zones.offers.local_hosts import OLD_SECONDS
+from gantt.stores import stores_for_url
+from gantt.zones.service.offers.local_hosts import TABLE_AGE_MAX_SECONDS
 from tests import warm
 from tests.nemesis import hosts, postgres
 from tests.nemesis.proxy import Proxy
@@ -85,13 +85,13 @@ class FaultedZone:
         self._rig = warm.Rig(reached, 'kombu+memory:///', folder, OPTIONS | own)
 
     def _prepare(self) -> None:
-        engine = session.build_engine(self.database, waits=UNHURRIED)
+        engine = session.build_engine(self.database, timeouts=UNHURRIED)
         migration.sync(engine)
         migration.empty(engine)
         engine.dispose()
         if self.name == 'top':
             return
-        store = stores_for_url(self.database, waits=UNHURRIED)
+        store = stores_for_url(self.database, timeouts=UNHURRIED)
         with contextlib.closing(store.database):
             ample = [f'{self.name}-{n}' for n in range(HOSTS)]
             hosts.add(store, ample, traits=[own_trait(self.name)], VCPU=ROOM)
@@ -166,7 +166,7 @@ class FaultedZone:
 
     def findings(self) -> list[str]:
         """What the audit of its database finds."""
-        store = stores_for_url(self.database, waits=UNHURRIED)
+        store = stores_for_url(self.database, timeouts=UNHURRIED)
         with contextlib.closing(store.database):
             return [
                 f'{self.name}: {kind}: {line}'
@@ -268,12 +268,12 @@ class FaultedTree:
                 continue
             way = zone.to_database
             faults += [
-                Fault(f'{database} cut', name, name, way.refuse, way.mend, OLD_SECONDS),
-                Fault(f'{database} frozen', name, name, way.hold, way.mend, OLD_SECONDS),
+                Fault(f'{database} cut', name, name, way.refuse, way.mend, TABLE_AGE_MAX_SECONDS),
+                Fault(f'{database} frozen', name, name, way.hold, way.mend, TABLE_AGE_MAX_SECONDS),
             ]
             if zone.server is not None:
                 killed, ends = f'{database} killed', (zone.server.fail, zone.server.start)
-                faults.append(Fault(killed, name, name, *ends, OLD_SECONDS))
+                faults.append(Fault(killed, name, name, *ends, TABLE_AGE_MAX_SECONDS))
         return {fault.name: fault for fault in faults}
 
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.zones.messages import ZoneAllocated, ZoneChanges, ZoneEvaluated, ZoneRecord
-from gantt.zones.credentials import ZoneCredentials
-from gantt.zones.http_calls import ANSWER_BYTES_MAX, HttpZones
+from gantt.zones.client.credentials import ZoneCredentials
+from gantt.zones.client.http_calls import ANSWER_BYTES_MAX, HttpZones
+from gantt.zones.model.messages import ZoneAllocated, ZoneChanges, ZoneEvaluated, ZoneRecord
 from tests.builders import uuid_of
 from tests.zones.other_side import Liar, broken
 
@@ -149,7 +149,7 @@ def test_numbers_that_no_zone_has_are_not_read(number):
                     {
                         'consumer': uuid_of('c'),
                         'claim_id': 'x' * 5000,
-                        'place': 'p',
+                        'sealed_host': 'p',
                         'lease_seconds': 1.0,
                     }
                 ],

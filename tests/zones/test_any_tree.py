@@ -9,7 +9,7 @@ import pytest
 
 from devel.sim.zones.placing import carry_out
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.summary import REMEMBERED_SECONDS
+from gantt.zones.model.summary import REMEMBERED_SECONDS
 from tests.zones.any_tree import GOOD_ENOUGH, AnyTree
 
 REQUESTS = 4

@@ -9,9 +9,9 @@ import pytest
 
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation, ZoneRecord
-from gantt.http.zones.seals import Seals
-from gantt.scheduler.zones.offers.evaluate import digest_of
+from gantt.zones.http.seals import TokenSealer
+from gantt.zones.model.messages import ZoneAllocation, ZoneEvaluation, ZoneRecord
+from gantt.zones.service.offers.evaluate import via_digest
 from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.other_side import Liar
@@ -38,20 +38,20 @@ def test_each_token_that_is_not_good_is_refused_alike_and_changes_nothing(east):
     good = tokens_of(evaluate(east, request))[0]
     now = east.insights.cache.database_now
     identity = east.around.directory.identity()
-    offer = Seals(identity).open_offer(good, 'parent', now)
+    offer = TokenSealer(identity).open_offer(good, 'parent', now)
     other = msgspec.structs.replace(identity, secret=b'x' * 32)
     before = msgspec.structs.replace(identity, incarnation=identity.incarnation - 1)
     for_others = msgspec.structs.replace(offer, members=b'')
     middle = len(good) // 2
     changed = 'A' if good[middle] != 'A' else 'B'
     bad = {
-        'expired': Seals(identity).seal(offer, 'parent', now - 3600),
+        'expired': TokenSealer(identity).seal(offer, 'parent', now - 3600),
         'altered': good[:middle] + changed + good[middle + 1 :],
         'cut': good[:-10],
-        'of another parent': Seals(identity).seal(offer, 'other', now),
-        'of another zone': Seals(other).seal(offer, 'parent', now),
-        'of a database of before': Seals(before).seal(offer, 'parent', now),
-        'for other consumers': Seals(identity).seal(for_others, 'parent', now),
+        'of another parent': TokenSealer(identity).seal(offer, 'other', now),
+        'of another zone': TokenSealer(other).seal(offer, 'parent', now),
+        'of a database of before': TokenSealer(before).seal(offer, 'parent', now),
+        'for other consumers': TokenSealer(identity).seal(for_others, 'parent', now),
         'nonsense': 'g1.AAAA',
     }
     written = east.written()
@@ -77,7 +77,7 @@ def test_what_a_parent_says_wrong_has_its_own_answer_and_changes_nothing(east):
     written = east.written()
     unknown = {'OpenStack-API-Version': 'scheduler 1.999', 'X-User-Id': 'parent-uuid'}
     body = msgspec.to_builtins(ZoneEvaluation(request=request))
-    looped = msgspec.structs.replace(request, via=[digest_of(request.request_id, east.uuid)])
+    looped = msgspec.structs.replace(request, via=[via_digest(request.request_id, east.uuid)])
     ruled = msgspec.to_builtins(ZoneEvaluation(request=request))
     ruled['request']['spec']['group'] = {'uuid': uuid_of('group'), 'policy': 'same-colour'}
     more = msgspec.to_builtins(ZoneEvaluation(request=request))
@@ -149,7 +149,7 @@ def members(body, **changes):
         {
             'consumer': consumer,
             'claim_id': str(uuid.uuid4()),
-            'place': 'sealed',
+            'sealed_host': 'sealed',
             'lease_seconds': 60.0,
             **changes,
         }
@@ -210,12 +210,12 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
             top.store.zones.child_zones()[0], uuid=liar.uuid, name='liar', url=liar.url
         )
         top.store.zones.save_child_zone(record)
-        top.scheduler._zones.directory.refresh()
+        top.zones.directory.refresh()
         for n, (name, lies) in enumerate(LIES.items(), 1):
             lie['is'] = lies
             liar.heard.clear()
             # Else nothing of it is taken any more.
-            top.scheduler._zones.breaker._honoured.clear()
+            top.zones.breaker._honoured_shares.clear()
             answer = top.select(a_request(2, vcpu=1, budget_ms=20_000))
             assert answer.outcome is Outcome.PLACED, (name, answer.reason)
             where = {selection[0].child for selection in answer.selections}
@@ -226,7 +226,7 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
             assert len(puts) == 1, 'one call for one lie'
             if name not in ('it refuses what it offers', 'it has no words for it'):
                 assert puts == ended[:1], name
-        assert top.store.zone_claims.child_claims(child=liar.uuid) == []
+        assert top.store.child_claims.find(child=liar.uuid) == []
 
 
 def less(body, *fields):
@@ -235,7 +235,7 @@ def less(body, *fields):
 
 def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_done(zone):
     top, answers, own = zone('top'), {}, uuid.uuid4()
-    digest, standing = top.around.score_set(), top.scheduler._zones.breaker
+    digest, standing = top.around.score_set(), top.zones.breaker
     whole = {'outcome': 'placed', 'offers': [OFFER], 'hosts': 9, 'score_set': digest, 'fits': 1000}
 
     def answer(method, path, body):
@@ -252,41 +252,41 @@ def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_don
     with Liar(str(own), answer) as liar:
         record = ZoneRecord(uuid=liar.uuid, name='liar', url=liar.url, trusted=True)
         top.store.zones.save_child_zone(record)
-        top.scheduler._zones.directory.refresh()
+        top.zones.directory.refresh()
         answers['changes'] = {'incarnation': 1, 'revision': 1.0, 'claims': []}
         unread = [less(whole, 'outcome'), *({**whole, 'offers': [less(OFFER, f)]} for f in OFFER)]
         for answers['evaluated'] in unread:
-            standing.answered(liar.uuid)  # else it is asked seldom
+            standing.note_answer(liar.uuid)  # else it is asked seldom
             answer = top.select(a_request(2, vcpu=1, budget_ms=3000))
             assert answer.outcome is Outcome.UNKNOWN and 'liar' in answer.reason, answer
-        standing.answered(liar.uuid)
+        standing.note_answer(liar.uuid)
         # So many as it offers, and no more: here two are to be together.
         for offers, fits in (([], 0), ([{**OFFER, 'fits': 1}], 1)):
             answers['evaluated'] = {**whole, 'offers': offers, 'fits': fits}
             answer = top.select(a_request(2, vcpu=1, budget_ms=3000))
             assert answer.outcome is not Outcome.PLACED, answer
         assert not [call for call in liar.heard if call[0] == 'PUT']
-        assert top.store.zone_claims.child_claims() == [] and not top.on_their_way()
+        assert top.store.child_claims.find() == [] and not top.on_their_way()
         # What it does not speak of is there still, and ends once it says so.
         answers['evaluated'], request = whole, a_request(2, vcpu=1)
         assert top.select(request).outcome is Outcome.PLACED
         answers['changes'] = {'incarnation': 1, 'revision': 2.0, 'claims': []}
         answers['ended'] = 200, {'state': 'cancelled'}
         top.cancel(request.request_id)
-        assert [row.state for row in top.store.zone_claims.child_claims()] == [
+        assert [row.state for row in top.store.child_claims.find()] == [
             'reserved',
             'reserved',
         ]
         again = a_request(consumers=request.consumers[:1], vcpu=1)
         answer = top.select(again)
         assert answer.outcome is not Outcome.PLACED, answer
-        assert len(top.store.zone_claims.child_claims()) == 2
+        assert len(top.store.child_claims.find()) == 2
 
 
 def test_an_error_that_nobody_expects_of_one_zone_costs_the_others_nothing(zone, monkeypatch):
     top, east, west = zone('top'), zone('east').hosts(1, 8), zone('west').hosts(1, 8)
     top.above(east, west)
-    calls = top.scheduler._zones.calls
+    calls = top.zones.calls
     evaluate_there = calls.evaluate
 
     def fails(asked, *given):
@@ -331,7 +331,7 @@ def test_a_zone_that_is_removed_while_claims_live_there_stays(zone):
 
     top.store.zone_requests.finish_request = removes
     assert top.select(a_request(budget_ms=3000)).outcome is not Outcome.PLACED
-    assert top.store.zone_claims.child_claims() == []
+    assert top.store.child_claims.find() == []
 
 
 def test_a_hard_rule_that_no_zone_below_can_hold_is_no_claim(zone):

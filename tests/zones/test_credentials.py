@@ -7,12 +7,13 @@ import contextlib
 import pytest
 
 from gantt import exceptions
-from gantt.core.zones.messages import ZoneRecord
-from gantt.http import auth, policy
-from gantt.http.app import make_app
+from gantt.cmd import policies
+from gantt.cmd.http_app import make_app
+from gantt.http import auth
 from gantt.http.server import HttpServer
-from gantt.zones.credentials import ZoneCredentials
-from gantt.zones.http_calls import HttpZones
+from gantt.zones.client.credentials import ZoneCredentials
+from gantt.zones.client.http_calls import HttpZones
+from gantt.zones.model.messages import ZoneRecord
 from tests.http import identity
 from tests.http.identity import Credential, Keystone
 
@@ -40,7 +41,7 @@ class Below:
                 self.zone.client,
                 self.zone.metrics,
                 strategy=auth.strategy('keystone', conf),
-                rules=policy.PolicyEnforcer(conf),
+                rules=policies.enforcer(conf),
                 zone_context=self.zone.around,
             ),
             '127.0.0.1',
@@ -114,7 +115,7 @@ def test_a_new_secret_in_the_file_is_used_without_a_restart(below):
 
 def test_who_has_a_good_token_and_is_no_parent_is_refused(below):
     below.keystone.credentials['app-1'] = Credential('s1', 'mallory', 'zone-region', 'admin')
-    with pytest.raises(exceptions.Refused, match=r'403 .*a zone above that is registered'):
+    with pytest.raises(exceptions.Refused, match=r'403 .*a parent zone that is registered'):
         below.call()
 
 

@@ -4,11 +4,11 @@
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.claim import State
+from gantt.cmd import policies
+from gantt.core.claims.claim import LOST_STATE, State
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.messages import LOST, ZoneChanges
 from gantt.db.schema import models
-from gantt.http import policy
+from gantt.zones.model.messages import ZoneChanges
 from tests.world import a_request
 from tests.zones.test_written_beside_below import OPERATOR, placement_of
 
@@ -17,23 +17,23 @@ from tests.zones.test_written_beside_below import OPERATOR, placement_of
 def tree(zone):
     top, low = zone('top'), zone('low').hosts(1, 16)
     top.above(low)
-    top.scheduler.follower.stop(10.0)
+    top.over_zones.follower.stop(10.0)
     return top, low
 
 
 def heard(*zones):
     """What is noted in each of them is sent down, and what became of it is read."""
     for zone in zones:
-        zone.scheduler.follower.step()
+        zone.over_zones.follower.step()
 
 
 def operator_of(zone):
-    return placement_of(zone, OPERATOR, policy.defaults())
+    return placement_of(zone, OPERATOR, policies.defaults())
 
 
 def of(zone, consumer):
     """State of the one claim that a consumer has below."""
-    [row] = zone.store.zone_claims.child_claims(consumers=[consumer])
+    [row] = zone.store.child_claims.find(consumers=[consumer])
     return row.state
 
 
@@ -46,9 +46,9 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     top, low = tree
     request = a_request(2, vcpu=2, alternates=0)
     assert top.select(request).outcome is Outcome.PLACED
-    assert len({row.key for row in top.store.zone_claims.child_claims()}) == 1, 'one allocation'
+    assert len({row.key for row in top.store.child_claims.find()}) == 1, 'one allocation'
     deleted, remaining = request.consumers
-    client, calls, tries = operator_of(top), top.scheduler._zones.calls, []
+    client, calls, tries = operator_of(top), top.zones.calls, []
     release = calls.release
 
     def at_first_silent(*given):
@@ -98,7 +98,7 @@ def test_it_ends_further_down_too(zone):
     mid.above(leaf)
     top.above(mid)
     for parent in (top, mid):
-        parent.scheduler.follower.stop(10.0)
+        parent.over_zones.follower.stop(10.0)
     request = a_request(vcpu=1, alternates=0)
     assert top.select(request).outcome is Outcome.PLACED
     [consumer] = request.consumers
@@ -112,9 +112,9 @@ def test_a_zone_ends_only_what_it_has_claimed_itself(tree):
     top, low = tree
     own, theirs = a_request(vcpu=1, alternates=0), a_request(vcpu=1, alternates=0)
     assert low.select(own).outcome is top.select(theirs).outcome is Outcome.PLACED
-    [row] = top.store.zone_claims.child_claims()
+    [row] = top.store.child_claims.find()
     [claim] = low.store.claims.list_claims(consumer=own.consumers[0])
-    calls, record = top.scheduler._zones.calls, top.store.zones.child_zones()[0]
+    calls, record = top.zones.calls, top.store.zones.child_zones()[0]
     calls.release(record, row.key, 5.0, claim.id)
     calls.release(record, theirs.request_id, 5.0, row.claim_id)
     assert [
@@ -126,16 +126,16 @@ def test_of_what_is_lost_the_one_that_is_deleted_ends(tree):
     top, low = tree
     request = a_request(2, vcpu=1, alternates=0)
     assert top.select(request).outcome is Outcome.PLACED
-    states = {row.claim_id: LOST for row in top.store.zone_claims.child_claims()}
+    states = {row.claim_id: LOST_STATE for row in top.store.child_claims.find()}
     with low.store.database.engine.begin() as connection:
         for table in (models.claims, models.requests):
             connection.execute(table.delete())
     changes = ZoneChanges(incarnation=1, revision=1.0, claims=[])
-    top.store.zone_claims.note_changes_below(low.uuid, changes, states, 1)
+    top.store.zone_claims.note_child_changes(low.uuid, changes, states, 1)
     deleted, remaining = request.consumers
     assert operator_of(top).delete(f'/allocations/{deleted}').status_code == 204
     heard(top)
-    assert (of(top, deleted), of(top, remaining)) == ('released', LOST)
+    assert (of(top, deleted), of(top, remaining)) == ('released', LOST_STATE)
 
 
 def test_a_list_that_says_nothing_of_what_it_has_read_ends_it_too(tree):

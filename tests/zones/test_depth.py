@@ -15,13 +15,13 @@ HOSTS, REQUESTS = 12, 60
 
 
 def host_below(zones, chosen):
-    """The host of a place, redeemed zone by zone."""
-    place = chosen.place
+    """The host of a selection, unsealed zone by zone."""
+    sealed_host = chosen.sealed_host
     for zone in zones:
-        redeemed = zone.put_place(place)
-        if not redeemed['child']:
-            return redeemed['host']
-        place = redeemed['place']
+        unsealed = zone.unseal(sealed_host)
+        if not unsealed['child']:
+            return unsealed['host']
+        sealed_host = unsealed['sealed_host']
     raise AssertionError('it is in none of these zones')
 
 

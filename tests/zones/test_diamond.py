@@ -9,7 +9,7 @@ import pytest
 from gantt.core.messages.request import RequestSpec
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.zones.offers.dedup import EvaluationDedup
+from gantt.zones.service.offers.dedup import EvaluationDedup
 from tests.world import a_request
 from tests.zones.tree import until
 
@@ -101,7 +101,7 @@ def test_one_way_finds_it_whichever_comes_first():
     def come(name):
         mine = msgspec.structs.replace(request, parent=name)
         start.wait(10)
-        answer = ways.once(mine, lambda: looked.append(name) or 7, bool, lambda _: 0)
+        answer = ways.evaluate_once(mine, lambda: looked.append(name) or 7, bool, lambda _: 0)
         answers.append(answer)
 
     answers: list[int] = []
@@ -112,7 +112,9 @@ def test_one_way_finds_it_whichever_comes_first():
         thread.join(10)
     assert sorted(answers) == [0] * 7 + [7] and len(looked) == 1
     again = msgspec.structs.replace(request, parent=looked[0])
-    assert ways.once(again, lambda: 8, bool, lambda _: 0) == 8  # the first one may come again
+    assert (
+        ways.evaluate_once(again, lambda: 8, bool, lambda _: 0) == 8
+    )  # the first one may come again
 
 
 def test_a_first_way_that_fails_leaves_nothing_behind():
@@ -123,6 +125,6 @@ def test_a_first_way_that_fails_leaves_nothing_behind():
         raise ValueError('a filter has failed')
 
     with pytest.raises(ValueError, match='a filter'):
-        ways.once(msgspec.structs.replace(request, parent='west'), fail, bool, lambda _: 0)
+        ways.evaluate_once(msgspec.structs.replace(request, parent='west'), fail, bool, lambda _: 0)
     second = msgspec.structs.replace(request, parent='east')
-    assert ways.once(second, lambda: 5, bool, lambda _: 0) == 5
+    assert ways.evaluate_once(second, lambda: 5, bool, lambda _: 0) == 5

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Image, Policy
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
-from gantt.scheduler.zones.offers.dedup import EvaluationDedup
+from gantt.zones.service.offers.dedup import EvaluationDedup
 from tests.world import a_request
 from tests.zones.test_protocol import allocate, call, evaluate, tokens_of
 from tests.zones.test_protocol import east as east
@@ -64,7 +64,7 @@ def test_a_zone_of_another_owner_hears_what_it_needs_to_place_a_guest(lying):
     child = msgspec.structs.replace(top.store.zones.child_zones()[0], trusted=True)
     assert child.uuid == liar.liar.uuid
     top.store.zones.save_child_zone(child)
-    top.scheduler._zones.directory.refresh()
+    top.zones.directory.refresh()
     liar.sent.clear()
     top.select(a_telling_request())
     assert [text for text in OURS if text in json.dumps(liar.sent[0])] == list(OURS)
@@ -109,7 +109,7 @@ def test_large_requests_are_not_kept_beyond_their_time():
     def ask_once():
         clock.now += 0.05
         large = a_request(ignore_hosts=[f'{name}-{clock.now}' for name in names])
-        ways.once(large, lambda: 1, bool, lambda answer: 0)
+        ways.evaluate_once(large, lambda: 1, bool, lambda answer: 0)
 
     ask_once()
     tracemalloc.start()

@@ -12,13 +12,12 @@ from gantt import exceptions, plugin_loader
 from gantt.core.messages.report import Running
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.idempotency_keys import own_name
-from gantt.core.zones.messages import ZoneCapacityOf
 from gantt.db.schema import models
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.groups.service.planner import GroupPlanner
+from gantt.groups.service.settings import PlannerSettings
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.waiter import Waiter
+from gantt.scheduler.work_queue import WaitingReplies
+from gantt.zones.model.messages import ZoneCapacityOf, scoped_id
 from tests.builders import new_uuid
 from tests.planner import a_description, a_member, a_plan_request, before_commit, place, refused
 from tests.world import a_request
@@ -58,7 +57,7 @@ def at_once(zone, requests):
 
 
 def submitted(zone, request, **how):
-    waiter = Waiter()
+    waiter = WaitingReplies()
     zone.scheduler.submit(request, None, waiter, **how)
     return waiter.wait(request, 20.0)
 
@@ -83,7 +82,7 @@ def test_the_first_request_of_a_new_group_is_placed(top, zone):
         for _ in range(2):
             answer = top.select(by_uuid(group))
             assert answer.outcome is Outcome.PLACED, answer.reason
-        group_below = own_name('top', group)
+        group_below = scoped_id('top', group)
         hosts = {
             claim.host
             for claim in low.store.claims.list_claims(state='reserved', limit=9, group=group_below)
@@ -125,7 +124,7 @@ def test_who_names_a_group_that_nobody_knows_is_told_so(top, zone):
     for dry_run in (False, True):
         answer = top.select(by_uuid(new_uuid(), dry_run=dry_run))
         assert answer.outcome is Outcome.REFUSED
-        assert 'is not known here' in answer.reason
+        assert 'was not found' in answer.reason
     assert not top.on_their_way()
 
 
@@ -157,14 +156,14 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
     mid.above(leaf)
     top.above(mid)
     group = new_uuid()
-    group_below = own_name('top', group)
+    group_below = scoped_id('top', group)
     for policy, hosts in (('anti-affinity', 2), ('affinity', 1), ('anti-affinity', 2)):
         made(top, policy, group)
         first, second = by_uuid(group), by_uuid(group)
         for request in (first, second):
             answer = top.select(request)
             assert answer.outcome is Outcome.PLACED, (policy, answer.reason)
-        in_leaf = own_name('mid', group_below)
+        in_leaf = scoped_id('mid', group_below)
         claims = leaf.store.claims.list_claims(state='reserved', limit=9, group=in_leaf)
         assert len({claim.host for claim in claims}) == hosts
         # While somebody of it lives there a copy of an older request changes nothing.
@@ -176,11 +175,7 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
         for request in (first, second):
             top.client.cancel_claims(request.request_id)
         until(lambda: not leaf.live())
-        until(
-            lambda: (
-                not [row for row in top.store.zone_claims.child_claims(group=group) if row.holds]
-            )
-        )
+        until(lambda: not [row for row in top.store.child_claims.find(group=group) if row.holds])
         assert top.delete(f'/v1/server-groups/{group}').status_code in (200, 204)
 
 
@@ -207,8 +202,8 @@ def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
     mid.above(leaf)
     top.above(mid)
     group = new_uuid()
-    in_mid = own_name('top', group)
-    in_leaf = own_name('mid', in_mid)
+    in_mid = scoped_id('top', group)
+    in_leaf = scoped_id('mid', in_mid)
     generations = []
     for policy in ('anti-affinity', 'affinity'):
         made(top, policy, group)
@@ -219,11 +214,7 @@ def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
         assert [generation_in(mid, in_mid), generation_in(leaf, in_leaf)] == generations[-1:] * 2
         top.client.cancel_claims(request.request_id)
         until(lambda: not leaf.live())
-        until(
-            lambda: (
-                not [row for row in top.store.zone_claims.child_claims(group=group) if row.holds]
-            )
-        )
+        until(lambda: not [row for row in top.store.child_claims.find(group=group) if row.holds])
         assert top.delete(f'/v1/server-groups/{group}').is_success
     assert generations[0] < generations[1]
 
@@ -239,13 +230,13 @@ def test_a_rule_of_an_older_generation_comes_too_late(zone, is_between):
     parent = {'identity': 'identity-of-top', 'project_id': 'of-top', 'trusted': True}
     assert low.put('/v1/parents/top', parent).is_success
     group = new_uuid()
-    group_below = own_name('top', group)
+    group_below = scoped_id('top', group)
 
     def takes(policy, generation, ended=True):
         key, answer = from_above(low, group, policy, generation)
         assert answer.status_code == 200, answer.text
         if ended:
-            low.client.cancel_claims(own_name('top', key))
+            low.client.cancel_claims(scoped_id('top', key))
             until(lambda: not leaf.live())
 
     takes('anti-affinity', 100)
@@ -302,7 +293,7 @@ def test_a_member_is_not_placed_here_while_its_group_lives_below(zone):
         request = by_uuid(group)
         answer = staying(top, how, request)
         assert answer.outcome is Outcome.REFUSED, answer
-        assert group in answer.reason and 'low' in answer.reason
+        assert group in answer.reason and answer.places == ['zone low']
         assert not top.live() and top.store.requests.load_request(request.request_id) is None
     assert children_of(top.select(by_uuid(group))) == ['low']
 
@@ -319,7 +310,7 @@ def test_a_guest_below_is_not_moved_out_of_its_zone(zone):
             move = a_request(purpose=purpose, consumers=first.consumers)
             answer = staying(top, how, move)
             assert answer.outcome is Outcome.REFUSED, answer
-            assert first.consumers[0] in answer.reason and 'low' in answer.reason
+            assert first.consumers[0] in answer.reason and answer.places == ['zone low']
             assert not top.live() and top.store.requests.load_request(move.request_id) is None
     # Who lives here, and who is known nowhere, is moved here as ever.
     for purpose in ('live_migrate', 'rebuild'):
@@ -379,7 +370,7 @@ def test_room_for_a_group_is_counted_where_it_may_go(zone):
     assert children_of(top.select(by_uuid(group, vcpu=4))) == ['low']
     top.above(other)
     capacity = top.post('/v1/capacity', {'spec': spec}).json()
-    assert capacity['count'] == capacity['eligible'] == 0 and 'zone below' in capacity['verdict']
+    assert capacity['count'] == capacity['eligible'] == 0 and 'child zone' in capacity['verdict']
     assert [(child['zone'], child['count']) for child in capacity['below']] == [('low', 12)]
     # A zone above is told the same.
     parent = {'identity': 'identity-of-all', 'project_id': 'of-all', 'trusted': True}
@@ -422,8 +413,12 @@ def test_a_group_with_members_below_is_planned_with_them_counted(zone, policy):
     first = a_request(vcpu=4, group=GroupRef(uuid=group, policy=Policy(policy)))
     assert children_of(top.select(first)) == ['low']
     with planner_of(top) as planner:
-        for unkept in ('affinity', RACK, {'policy': 'spread', 'level': 'host', 'max_skew': 1}):
-            error = refused(planner, a_plan(group, unkept))
+        for hard_policy in (
+            'affinity',
+            RACK,
+            {'policy': 'spread', 'level': 'host', 'max_skew': 1},
+        ):
+            error = refused(planner, a_plan(group, hard_policy))
             assert isinstance(error, exceptions.Refused), error
             assert 'low' in error.message and 'at ' in error.message
         assert not top.live()

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.cli.status import _lines
+from gantt.cli.status import _status_lines
+from gantt.cmd.http_app import make_app
+from gantt.core.claims.claim import LOST_STATE
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.messages import LOST, ZoneChanges
-from gantt.http.app import make_app
 from gantt.http.context import Caller
+from gantt.zones.model.messages import ZoneChanges
 from tests.world import a_request
 from tests.zones.tree import until
 
@@ -67,7 +68,7 @@ def test_a_quota_counts_what_is_below_before_anything_is_claimed_there(zone, lim
     assert low.written() == written
     with pytest.raises(exceptions.QuotaExceeded):
         top.insights.quotas.check(of_red(2), True)
-    shown = {limit.name: limit.used for limit in top.insights.quotas.shown('red').limits}
+    shown = {limit.name: limit.used for limit in top.insights.quotas.quota_view('red').limits}
     assert (shown['live_claims'], shown['claims_in_flight']) == (2, 2)
     assert len(top.on_their_way()) == 2, 'nobody waits for who was refused'
 
@@ -175,7 +176,7 @@ def test_an_operator_sees_what_lives_below(zone):
     assert top.delete(f'/v1/claims/{claim["id"]}?reason=x').status_code == 400
     status = seen(top, '/v1/status')
     assert (status['claims'], status['child_claims']) == (0, 1)
-    lines = '\n'.join(_lines(status, 100))
+    lines = '\n'.join(_status_lines(status, 100))
     assert '0 live, 1 in zones below' in lines
     assert 'different filters' not in lines, 'of one process'
 
@@ -183,12 +184,12 @@ def test_an_operator_sees_what_lives_below(zone):
 def test_what_is_lost_below_is_listed_by_that_until_somebody_ends_it(zone):
     top, low = zone('top'), zone('low').hosts(1, 16)
     top.above(low)
-    top.scheduler.follower.stop(10.0)
+    top.over_zones.follower.stop(10.0)
     remaining, lost = of_red(), of_red()
     top.select(remaining), top.select(lost)
-    [row] = top.store.zone_claims.child_claims(lost.request_id)
+    [row] = top.store.child_claims.find(lost.request_id)
     unchanged = ZoneChanges(incarnation=1, revision=1.0, claims=[])
-    top.store.zone_claims.note_changes_below(low.uuid, unchanged, {row.claim_id: LOST}, 1)
+    top.store.zone_claims.note_child_changes(low.uuid, unchanged, {row.claim_id: LOST_STATE}, 1)
 
     def listed(state):
         query = 'lost=true' if state == 'lost' else f'state={state}'

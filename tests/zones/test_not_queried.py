@@ -7,9 +7,7 @@ import httpx2 as httpx
 import msgspec
 import pytest
 
-from gantt.cli import plan_lines
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.policy_set import GroupPolicyKind, LevelPolicy, PolicySet
 from gantt.core.messages.request import (
     GroupRef,
     Lifecycle,
@@ -21,11 +19,10 @@ from gantt.core.messages.request import (
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Answer, Outcome, error_of
-from gantt.core.zones.choice import Choice, GoneOffers, Share
-from gantt.core.zones.idempotency_keys import own_name
-from gantt.core.zones.messages import ZoneRecord
-from gantt.core.zones.score import ZoneScore
+from gantt.groups import plan_lines
 from gantt.insights.explain import redacting
+from gantt.zones.model.choice import GoneOffers, ZoneChoice, ZoneScore, ZoneShare
+from gantt.zones.model.messages import ZoneRecord, scoped_id
 from tests.builders import uuid_of
 from tests.nested import below
 from tests.planner import a_description, a_member, a_plan_request, a_planner, place, refused
@@ -149,11 +146,11 @@ def test_what_a_zone_above_was_offered_is_no_destination_that_it_named(zone):
     top.above(east)
     request = a_request(vcpu=2)
     assert top.select(request).outcome is Outcome.PLACED
-    [row] = top.store.zone_claims.child_claims(request.request_id)
+    [row] = top.store.child_claims.find(request.request_id)
     east.recorder.flush()
     east.scheduler.cache.log.flush(east.store.table_logs)
     parent = east.store.zones.parent_zones()[0].name
-    text = ' '.join(east.insights.explain(own_name(parent, row.key)).lines)
+    text = ' '.join(east.insights.explain(scoped_id(parent, row.key)).lines)
     assert 'offered, where a zone above asks' in text, text
     assert 'not the requested destination' not in text
 
@@ -162,8 +159,8 @@ def test_who_may_not_see_hosts_is_not_told_names_of_zones(two):
     request = a_request(vcpu=4, lifecycle=Lifecycle.PLAN, dry_run=True)
     answer = two.select(request)
     assert answer.zones_not_queried == ['east']
-    shown = redacting.answer(answer)
-    error = redacting.error(error_of(answer))
+    shown = redacting.redacted_answer(answer)
+    error = redacting.redacted_error(error_of(answer))
     for public in (msgspec.json.encode(shown).decode(), error.message, str(error.kwargs)):
         assert 'east' not in public
     assert error.code == 'gantt.not_known_here'
@@ -171,19 +168,19 @@ def test_who_may_not_see_hosts_is_not_told_names_of_zones(two):
 
 def test_the_command_line_says_whom_to_ask_besides():
     answer = {'plan': None, 'dry_run': True, 'zones_not_queried': ['east', 'west']}
-    assert 'ask east, west' in ' '.join(plan_lines.answered(answer, 100))
-    assert 'ask' not in ' '.join(plan_lines.answered({'plan': None, 'dry_run': True}, 100))
+    assert 'request it at east, west' in ' '.join(plan_lines.answer_lines(answer, 100))
+    assert 'ask' not in ' '.join(plan_lines.answer_lines({'plan': None, 'dry_run': True}, 100))
 
 
 def test_own_hosts_that_could_not_say_are_busy_and_not_full():
-    own = Choice(None, OfferedPlace(hosts=['host-1']), ZoneScore(0, 0.0, 1.0), 1)
+    own = ZoneChoice(None, OfferedPlace(hosts=['host-1']), ZoneScore(0, 0.0, 1.0), 1)
     gone = GoneOffers()
-    gone.drop(Share(own, [0]), Answer(request_id='r', decision_id=None, outcome=Outcome.BUSY))
-    assert gone.undecided is not None and gone.left([own]) == []
+    gone.drop(ZoneShare(own, [0]), Answer(request_id='r', decision_id=None, outcome=Outcome.BUSY))
+    assert gone.own_refusal is not None and gone.remaining([own]) == []
     gone = GoneOffers()
     full = Answer(request_id='r', decision_id=None, outcome=Outcome.NO_VALID_HOST)
-    gone.drop(Share(own, [0]), full)
-    assert gone.undecided is None and gone.left([own]) == []
+    gone.drop(ZoneShare(own, [0]), full)
+    assert gone.own_refusal is None and gone.remaining([own]) == []
 
 
 def test_own_hosts_are_explained_as_they_scored(zone):

@@ -13,11 +13,10 @@ from gantt import exceptions
 from gantt.core.messages.request import Flavor, GroupRef, Policy
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.idempotency_keys import own_name
-from gantt.scheduler.waiter import Waiter
-from gantt.scheduler.zones import request_lock
-from gantt.scheduler.zones.offers.local_hosts import OLD_SECONDS
-from gantt.scheduler.zones.share_claimer import among
+from gantt.scheduler.work_queue import WaitingReplies
+from gantt.zones.model.messages import scoped_id
+from gantt.zones.service import request_lock
+from gantt.zones.service.offers.local_hosts import TABLE_AGE_MAX_SECONDS
 from tests.builders import uuid_of
 from tests.nested import below
 from tests.world import a_request
@@ -71,7 +70,7 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
             host = where.store.claims.load_claim(chosen.claim_id).host
             scores = {offer.place.hosts[0]: offer.score for offer in theirs.choices}
             assert scores[host] == max(scores.values(), key=lambda score: score.score)
-            assert flat.select(among(request, [host])).outcome is Outcome.PLACED
+            assert flat.select(request.on_hosts([host])).outcome is Outcome.PLACED
     assert refused, 'the test is to fill all zones'
 
 
@@ -132,7 +131,7 @@ def test_a_zone_whose_database_is_away_says_nothing_of_room(zone, monkeypatch):
     cache = west.insights.cache
     monkeypatch.setattr(cache.feed, 'poll', away)
     # It has a table in memory, as it was; what it would offer nobody could claim.
-    until(lambda: cache.read_seconds_ago > OLD_SECONDS)
+    until(lambda: cache.read_seconds_ago > TABLE_AGE_MAX_SECONDS)
     answer = top.select(a_request(vcpu=100))
     assert answer.outcome is Outcome.UNKNOWN, answer.reason
     assert 'west' in answer.reason
@@ -163,8 +162,8 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     answer = top.select(request)
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert (mid.live(), leaf.live()) == (4, 4)
-    (key,) = {row.key for row in top.store.zone_claims.child_claims(request.request_id)}
-    own = mid.store.requests.load_request(own_name('top', key)).claims
+    (key,) = {row.key for row in top.store.child_claims.find(request.request_id)}
+    own = mid.store.requests.load_request(scoped_id('top', key)).claims
     assert sorted(claim.member for claim in own) == [
         n
         for n, (chosen, *_) in enumerate(answer.selections)
@@ -173,7 +172,7 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     assert not any(mid.store.claims.audit().values())
     before = {claim.id: claim.lease_until for claim in own}
     top.client.extend_claims(request.request_id, 300)
-    for claim in mid.store.requests.load_request(own_name('top', key)).claims:
+    for claim in mid.store.requests.load_request(scoped_id('top', key)).claims:
         assert claim.lease_until > before[claim.id] + 200
     top.client.cancel_claims(request.request_id)
     until(lambda: mid.live() + leaf.live() == 0)
@@ -186,12 +185,12 @@ def test_a_zone_above_hears_of_all_that_a_split_request_has(zone):
     top.above(mid)
     request = a_request(8, ram=64)
     assert top.select(request).outcome is Outcome.PLACED
-    (key,) = {row.key for row in top.store.zone_claims.child_claims(request.request_id)}
-    mid.client.cancel_claims(own_name('top', key))
+    (key,) = {row.key for row in top.store.child_claims.find(request.request_id)}
+    mid.client.cancel_claims(scoped_id('top', key))
     until(lambda: mid.live() + leaf.live() == 0)
 
     def states():
-        return {row.state for row in top.store.zone_claims.child_claims(request.request_id)}
+        return {row.state for row in top.store.child_claims.find(request.request_id)}
 
     until(lambda: states() == {'released'})
 
@@ -282,7 +281,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     fields = {'vcpu': 1, 'consumers': request.consumers}
     if stays == 'disabled':
         top.put('/v1/zones/east', {'enabled': False})
-        top.scheduler._zones.directory.refresh()
+        top.zones.directory.refresh()
     elif stays == 'its group is here':
         group = GroupRef(uuid=uuid_of('together'), policy=Policy.AFFINITY)
         first = a_request(vcpu=1, group=group)
@@ -293,7 +292,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     another = a_request(**fields)
     if stays == 'no hop is left':
         another = msgspec.structs.replace(another, hops=0)
-    waiter = Waiter()
+    waiter = WaitingReplies()
     top.scheduler.submit(another, None, waiter, stays=stays == 'asked so')
     answer = waiter.wait(another, 20.0)
     assert answer.outcome is Outcome.REFUSED, answer.reason
@@ -308,7 +307,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     assert top.live() == before + 1
     # Once the zone below has heard that it ended it may be placed here.
     top.client.cancel_claims(request.request_id)
-    until(lambda: top.store.zone_claims.child_claims(request.request_id)[0].state == 'released')
+    until(lambda: top.store.child_claims.find(request.request_id)[0].state == 'released')
     again = msgspec.structs.replace(a_request(**fields), hops=0)
     assert top.select(again).outcome is Outcome.PLACED
 
@@ -316,7 +315,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
 def test_a_request_that_stays_meets_one_for_its_consumer_that_is_going_down(zone, monkeypatch):
     top, east = zone('top').hosts(1, 8), zone('east').hosts(1, 32)
     top.above(east)
-    calls, begun, go_on = top.scheduler._zones.calls, threading.Event(), threading.Event()
+    calls, begun, go_on = top.zones.calls, threading.Event(), threading.Event()
     allocate = calls.allocate
 
     def slowly(*args):
@@ -345,13 +344,12 @@ def test_what_became_of_a_claim_below_is_followed(zone):
     assert east.confirm(chosen.claim_id) == 'ok'
     until(
         lambda: (
-            [row.state for row in top.store.zone_claims.child_claims(request.request_id)]
-            == ['confirmed']
+            [row.state for row in top.store.child_claims.find(request.request_id)] == ['confirmed']
         )
     )
 
 
-def test_three_levels_and_the_place_is_redeemed_where_it_is(zone):
+def test_three_levels_and_the_host_is_unsealed_where_it_is(zone):
     top, mid, leaf = zone('top'), zone('mid').hosts(1, 2), zone('leaf').hosts(1, 16)
     mid.above(leaf)
     top.above(mid)
@@ -359,10 +357,10 @@ def test_three_levels_and_the_place_is_redeemed_where_it_is(zone):
     assert answer.outcome is Outcome.PLACED, answer.reason
     chosen = answer.selections[0][0]
     assert chosen.child == 'mid'
-    redeemed = mid.put_place(chosen.place)
-    assert (redeemed['child'], redeemed['host']) == ('leaf', '')
-    redeemed = leaf.put_place(redeemed['place'])
-    assert (redeemed['host'], redeemed['claim_id']) == ('leaf-1', chosen.claim_id)
+    unsealed = mid.unseal(chosen.sealed_host)
+    assert (unsealed['child'], unsealed['host']) == ('leaf', '')
+    unsealed = leaf.unseal(unsealed['sealed_host'])
+    assert (unsealed['host'], unsealed['claim_id']) == ('leaf-1', chosen.claim_id)
     assert (mid.live(), leaf.live()) == (0, 1)
     # Nobody has in its database who is two levels away, or on which host.
     for node, foreign in ((top, ('leaf', leaf.uuid, leaf.url)), (leaf, ('top', top.uuid, top.url))):
@@ -386,7 +384,7 @@ def test_a_loop_is_found(zone):
 def test_an_allocation_that_is_not_answered_leaves_one_claim_or_none(zone, monkeypatch, lost):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    calls = top.scheduler._zones.calls
+    calls = top.zones.calls
     allocate = calls.allocate
 
     def unanswered(*args):
@@ -453,7 +451,7 @@ def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
     for _ in range(3):
         top.store.retention.purge(**everything)
     assert top.store.requests.load_request(request.request_id) is None
-    assert top.store.zone_claims.child_claims() == []
+    assert top.store.child_claims.find() == []
     assert not top.on_their_way()
 
 
@@ -471,7 +469,7 @@ def test_a_zone_is_registered_looked_at_and_removed(zone):
     assert in_use.status_code == 409
     assert httpx.delete(f'{east.url}/v1/parents/top', headers=VERSION).status_code == 409
     top.put('/v1/zones/east', {'enabled': False})
-    top.scheduler._zones.directory.refresh()
+    top.zones.directory.refresh()
     assert top.select(a_request(budget_ms=2000)).outcome is not Outcome.PLACED
     top.client.cancel_claims(request.request_id)
     until(lambda: east.live() == 0)
@@ -482,7 +480,7 @@ def test_a_zone_is_registered_looked_at_and_removed(zone):
 def test_a_copy_that_comes_meanwhile_waits_for_the_first(zone, monkeypatch):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    calls, begun, go_on = top.scheduler._zones.calls, threading.Event(), threading.Event()
+    calls, begun, go_on = top.zones.calls, threading.Event(), threading.Event()
     allocate = calls.allocate
 
     def slowly(*args):
@@ -509,7 +507,7 @@ def test_a_zone_that_hangs_is_left_alone_and_the_others_serve(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     west = zone('west').hosts(1, 8)
     top.above(east, west)
-    calls, queried = top.scheduler._zones.calls, []
+    calls, queried = top.zones.calls, []
     evaluate = calls.evaluate
 
     def hangs(record, *args):
@@ -533,9 +531,7 @@ def test_a_cancel_leaves_a_guest_that_runs_below(zone):
     chosen = top.select(request).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
     top.client.cancel_claims(request.request_id)
-    assert [row.state for row in top.store.zone_claims.child_claims(request.request_id)] == [
-        'confirmed'
-    ]
+    assert [row.state for row in top.store.child_claims.find(request.request_id)] == ['confirmed']
     assert east.live() == 1
     again = top.select(a_request(consumers=request.consumers))
     assert again.outcome is Outcome.REFUSED
@@ -548,7 +544,7 @@ def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_i
     top.above(east)
     request = a_request(vcpu=4)
     assert children_of(top.select(request)) == ['east']
-    calls = top.scheduler._zones.calls
+    calls = top.zones.calls
     release = calls.release
 
     def unheard(*args):
@@ -561,7 +557,7 @@ def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_i
     another = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert another.outcome is Outcome.REFUSED
     monkeypatch.setattr(calls, 'release', release)
-    until(lambda: top.store.zone_claims.child_claims(request.request_id)[0].state == 'released')
+    until(lambda: top.store.child_claims.find(request.request_id)[0].state == 'released')
     answer = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
     # At once, where everybody answers.
@@ -575,7 +571,7 @@ def test_what_is_to_be_given_back_is_not_taken_again(zone, monkeypatch):
     """Its end may arrive at any time, even after the answer."""
     top, east = zone('top'), zone('east').hosts(3, 8)
     top.above(east)
-    calls = top.scheduler._zones.calls
+    calls = top.zones.calls
     allocate, allocation, release = calls.allocate, calls.allocation, calls.release
 
     def unheard(*args):
@@ -644,7 +640,7 @@ def test_a_request_that_no_zone_can_understand_leaves_nothing_open(zone, monkeyp
     def refuses(*args, **kwargs):
         raise exceptions.Refused('no')
 
-    monkeypatch.setattr(top.scheduler.over_zones._planner._evaluator, 'evaluate', refuses)
+    monkeypatch.setattr(top.over_zones._planner._evaluator, 'evaluate', refuses)
     request = a_request()
     assert top.select(request).outcome is Outcome.REFUSED
     assert top.store.requests.load_request(request.request_id) is None
@@ -669,12 +665,12 @@ def test_who_has_not_heard_from_all_zones_below_it_does_not_know(zone):
     leaf.cut()
     answer = top.select(a_request(vcpu=8, budget_ms=5000))
     assert answer.outcome is Outcome.UNKNOWN
-    assert 'not all zones below mid have answered' in answer.reason
+    assert 'not all child zones of mid have answered' in answer.reason
 
 
 def test_a_zone_with_none_below_reads_nothing_of_them(zone, monkeypatch):
     alone = zone('alone').hosts(1, 4)
-    monkeypatch.setattr(alone.store.zone_claims, 'child_claims', lambda *args, **more: 1 / 0)
+    monkeypatch.setattr(alone.store.child_claims, 'find', lambda *args, **more: 1 / 0)
     request = a_request()
     assert alone.select(request).outcome is Outcome.PLACED
     alone.client.extend_claims(request.request_id, 60)
@@ -696,17 +692,17 @@ def test_alternates_come_from_the_zone_that_has_the_place(zone):
     assert top.select(request).selections == answer.selections
     hosts = [leaf.store.claims.load_claim(chosen.claim_id).host]
     for alternate in others:
-        redeemed = mid.put_place(alternate.place)
-        assert (redeemed['child'], redeemed['is_alternate'], redeemed['host']) == ('leaf', True, '')
-        redeemed = leaf.put_place(redeemed['place'])
-        assert redeemed['is_alternate'] and redeemed['consumer'] == request.consumers[0]
-        assert (redeemed['claim_id'], redeemed['topic']) == (
+        unsealed = mid.unseal(alternate.sealed_host)
+        assert (unsealed['child'], unsealed['is_alternate'], unsealed['host']) == ('leaf', True, '')
+        unsealed = leaf.unseal(unsealed['sealed_host'])
+        assert unsealed['is_alternate'] and unsealed['consumer'] == request.consumers[0]
+        assert (unsealed['claim_id'], unsealed['topic']) == (
             '',
-            f'gantt-compute.{redeemed["host"]}',
+            f'gantt-compute.{unsealed["host"]}',
         )
-        hosts.append(redeemed['host'])
+        hosts.append(unsealed['host'])
     assert len(set(hosts)) == 3 and all(host.startswith('leaf-') for host in hosts)
-    assert not mid.put_place(chosen.place)['is_alternate']
+    assert not mid.unseal(chosen.sealed_host)['is_alternate']
     assert leaf.live() == 1
     # Who asks for none gets none; and of none that is there nothing is made up.
     assert [len(selection) for selection in top.select(a_request(alternates=0)).selections] == [1]

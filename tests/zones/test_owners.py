@@ -8,8 +8,7 @@ import pytest
 
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Policy, Purpose
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.idempotency_keys import own_name
-from gantt.core.zones.messages import HostDigestsQuery, ZoneCapacityOf
+from gantt.zones.model.messages import HostDigestsQuery, ZoneCapacityOf, scoped_id
 from tests.world import a_request
 from tests.zones.test_protocol import BY, OTHER, allocate, call, code, evaluate, tokens_of
 
@@ -204,6 +203,6 @@ def test_keys_of_a_parent_name_no_request_of_others(east):
     offers = tokens_of(evaluate(east, request, OTHER))
     key, response = allocate(east, request, offers, key=str(uuid.uuid4()), by=OTHER)
     assert response.json()['key'] == key
-    assert east.store.requests.load_request(own_name('other', key)).state == 'placed'
+    assert east.store.requests.load_request(scoped_id('other', key)).state == 'placed'
     (change,) = call(east, 'GET', '/changes', by=OTHER).json()['claims']
     assert change['key'] == key

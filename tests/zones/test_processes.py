@@ -71,7 +71,7 @@ def test_a_request_goes_down_to_another_cloud_and_survives_its_schedulers(zones)
     until(lambda: placed(), 30)  # the scheduler has heard of the new zone by then
     chosen = placed()
     assert (chosen['child'], chosen['host']) == ('east', '')
-    where = east.call('POST', '/v1/places', {'place': chosen['place']}).json()
+    where = east.call('POST', '/v1/sealed-hosts', {'sealed_host': chosen['sealed_host']}).json()
     assert where['claim_id'] == chosen['claim_id'] and where['host'].startswith('fake-')
 
     # Whoever is killed: the same request comes to one claim.
@@ -112,12 +112,12 @@ def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_tw
     def live(zone):
         return [claim for claim in zone.claims() if claim['consumer'] in consumers]
 
-    def goes_down():
+    def is_delegated():
         body, answer = ask(0)
         bodies.remove(body)  # no part of the test
         return answer.json()['answer']['selections'][0][0]['child'] == 'east'
 
-    until(goes_down, 30)
+    until(is_delegated, 30)
     frozen = [below.processes[name] for name in ('scheduler', 'api')]
     with concurrent.futures.ThreadPoolExecutor(6) as threads:
         futures = [threads.submit(ask, n) for n in range(12)]

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from gantt import exceptions
 from gantt.core.messages.request import OfferedPlace, Purpose
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.idempotency_keys import own_name
-from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation
-from gantt.http.zones.seals import SealedAlternate, SealedOffer, SealedPlace, Seals
-from gantt.scheduler.ports import ZoneIdentity
+from gantt.zones.http.seals import SealedAlternate, SealedClaim, SealedOffer, TokenSealer
+from gantt.zones.model.messages import ZoneAllocation, ZoneEvaluation, scoped_id
+from gantt.zones.ports import ZoneIdentity
 from tests.world import a_request
 from tests.zones.tree import VERSION
 
@@ -209,7 +208,7 @@ def test_who_comes_later_is_placed_where_it_is_still_as_it_was_offered(east):
         assert answer.status_code == 200, answer.text
         keys.append(key)
         east.insights.table()  # as the next evaluation reads it
-    ids = [own_name('parent', key) for key in keys]
+    ids = [scoped_id('parent', key) for key in keys]
     hosts = [
         claim.host for request_id in ids for claim in east.insights.request(request_id)[0].claims
     ]
@@ -264,22 +263,22 @@ IDENTITY = ZoneIdentity(uuid='z', secret=b'k' * 32, incarnation=7)
 
 
 def test_a_seal_is_opened_by_its_zone_for_its_parent_in_its_time():
-    seals = Seals(IDENTITY)
-    token = seals.seal(SealedPlace('claim'), 'parent', 100.0)
-    assert seals.open_place(token, 'parent', 101.0) == SealedPlace('claim')
-    assert token != seals.seal(SealedPlace('claim'), 'parent', 100.0)
+    seals = TokenSealer(IDENTITY)
+    token = seals.seal(SealedClaim('claim'), 'parent', 100.0)
+    assert seals.open_host(token, 'parent', 101.0) == SealedClaim('claim')
+    assert token != seals.seal(SealedClaim('claim'), 'parent', 100.0)
     back = msgspec.structs.replace(IDENTITY, incarnation=8)
     stranger = msgspec.structs.replace(IDENTITY, secret=b'x' * 32)
     alternate = SealedAlternate('guest', host='cmp-1')
-    assert seals.open_place(seals.seal(alternate, 'parent', 100.0), 'parent', 101.0) == alternate
+    assert seals.open_host(seals.seal(alternate, 'parent', 100.0), 'parent', 101.0) == alternate
     offer = seals.seal(SealedOffer(OfferedPlace(), 'e', 'd', []), 'parent', 100.0)
     for wrong in (
-        lambda: seals.open_place(token, 'other', 101.0),
+        lambda: seals.open_host(token, 'other', 101.0),
         lambda: seals.open_offer(token, 'parent', 101.0),
-        lambda: seals.open_place(offer, 'parent', 101.0),
-        lambda: seals.open_place(token, 'parent', 100.0 + 86_401),
-        lambda: Seals(back).open_place(token, 'parent', 101.0),
-        lambda: Seals(stranger).open_place(token, 'parent', 101.0),
+        lambda: seals.open_host(offer, 'parent', 101.0),
+        lambda: seals.open_host(token, 'parent', 100.0 + 86_401),
+        lambda: TokenSealer(back).open_host(token, 'parent', 101.0),
+        lambda: TokenSealer(stranger).open_host(token, 'parent', 101.0),
     ):
         with pytest.raises(exceptions.TokenRefused):
             wrong()
@@ -288,12 +287,12 @@ def test_a_seal_is_opened_by_its_zone_for_its_parent_in_its_time():
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.text(max_size=200), st.binary(max_size=200)), st.integers(0, 10_000))
 def test_nothing_else_is_taken_for_a_token(text, at):
-    seals = Seals(IDENTITY)
-    token = seals.seal(SealedPlace('claim'), 'parent', 100.0)
+    seals = TokenSealer(IDENTITY)
+    token = seals.seal(SealedClaim('claim'), 'parent', 100.0)
     if isinstance(text, bytes):  # a token of which a part is another
         at %= len(token)
         text = token[:at] + text.decode('latin-1') + token[at + len(text) :]
     if text == token:
         return
     with pytest.raises(exceptions.TokenRefused):
-        seals.open_place(text, 'parent', 101.0)
+        seals.open_host(text, 'parent', 101.0)

@@ -22,7 +22,8 @@ def two(zone):
 def registered(zone):
     """The zones below, without what is noted of each when it is asked for the first time."""
     return [
-        replace(child, incarnation=0, own_incarnation=0) for child in zone.store.zones.child_zones()
+        replace(child, incarnation=0, synced_incarnation=0)
+        for child in zone.store.zones.child_zones()
     ]
 
 
@@ -114,14 +115,14 @@ def test_a_zone_is_heard_of_before_it_is_asked(zone):
     own = {'identity': top.uuid, 'project_id': 'of-top'}
     assert east.put('/v1/parents/top', own).status_code == 200
     request = a_request(vcpu=16)
-    over_zones = top.scheduler.over_zones
+    over_zones = top.over_zones
     assert not over_zones.stays(request)
     for words, is_asked in (
         (('add', 'east', east.url, '--disabled'), False),
         (('enable', 'east'), True),
     ):
         assert main.main(['--endpoint', top.url, 'zone', *words]) == 0
-        top.scheduler._zones.directory.refresh()
+        top.zones.directory.refresh()
         # Whom it places it writes down from the first moment on.
         assert (over_zones.stays(request), over_zones.takes(request)) == (True, is_asked)
     assert top.select(request).selections[0][0].child == 'east'

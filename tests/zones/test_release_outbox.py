@@ -11,10 +11,10 @@ from gantt import exceptions
 from gantt.core.messages.request import Purpose
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
-from gantt.db.stores import stores_for_url
-from gantt.db.zones import zone_releases as rows
-from gantt.scheduler.ports.zones import AllocationAbove
-from gantt.scheduler.zones import request_lock
+from gantt.stores import stores_for_url
+from gantt.zones.ports import ParentAllocation
+from gantt.zones.service import request_lock
+from gantt.zones.sql import zone_releases as rows
 from tests.world import a_request
 from tests.zones.tree import Zone, until
 
@@ -40,7 +40,7 @@ def restarted(tmp_path):
     zones = []
 
     def make(top):
-        top.scheduler.follower.stop(10.0)
+        top.over_zones.follower.stop(10.0)
         process = Zone(top.name, stores_for_url(str(top.store.database.engine.url))).start()
         zones.append(process)
         return process
@@ -54,7 +54,7 @@ def restarted(tmp_path):
 def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkeypatch):
     """It comes when a later request for its consumer was answered by the same zone."""
     top, east = tree
-    calls = top.scheduler._zones.calls
+    calls = top.zones.calls
     held_up = []
 
     def holds_up(*args):
@@ -68,7 +68,7 @@ def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkey
         lost = a_request(vcpu=1, budget_ms=2000)
         assert top.select(lost).outcome is not Outcome.PLACED
         # Whoever ends what was not answered does not get through for now.
-        top.scheduler.follower.stop(10.0)
+        top.over_zones.follower.stop(10.0)
         top.store.zone_releases.end_releases(
             [(row.child, row.key) for row in top.store.zone_releases.due_releases(100)]
         )
@@ -88,8 +88,8 @@ def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkey
 def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkeypatch):
     """It has passed the door of the zone, and its scheduler claims later."""
     top, east = tree
-    record = top.scheduler._zones.directory.child('east')
-    calls, sent = top.scheduler._zones.calls, []
+    record = top.zones.directory.child('east')
+    calls, sent = top.zones.calls, []
     lost = a_request(vcpu=1, budget_ms=2000)
     with monkeypatch.context() as broken:
         broken.setattr(calls, 'allocate', lambda *args: (sent.append(args), unheard()))
@@ -98,7 +98,7 @@ def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkey
     _, key, body, _ = sent[0]
     # As the API of the zone does, before it asks its scheduler.
     first = body.request
-    allocation = AllocationAbove(
+    allocation = ParentAllocation(
         parent='top',
         key=key,
         order=body.order,
@@ -121,7 +121,7 @@ def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkey
 
 def test_what_was_not_heard_of_is_given_back_by_whoever_comes_after(tree, restarted, monkeypatch):
     top, east = tree
-    calls = top.scheduler._zones.calls
+    calls = top.zones.calls
     allocate = calls.allocate
 
     def unanswered(*args):
@@ -141,11 +141,11 @@ def test_what_was_not_heard_of_is_given_back_by_whoever_comes_after(tree, restar
 def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, restarted, monkeypatch):
     """It dies between the claim and the answer."""
     top, east = tree
-    monkeypatch.setattr(rows, 'LEFT_SECONDS', 0.0)
+    monkeypatch.setattr(rows, 'ABANDONED_AFTER_SECONDS', 0.0)
     monkeypatch.setattr(request_lock, 'SPARE_SECONDS', 0.0)
-    top.scheduler.follower.stop(10.0)
+    top.over_zones.follower.stop(10.0)
     monkeypatch.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
-    request = a_request(vcpu=1, budget_ms=4000)
+    request = a_request(vcpu=1, budget_ms=2000)
     assert top.select(request).outcome is Outcome.FAILED
     assert east.live() == 1
     other = restarted(top)
@@ -163,7 +163,7 @@ def test_a_request_whose_consumer_another_one_takes_is_given_back(tree, monkeypa
     monkeypatch.setattr(top.store.zone_releases, 'abandoned_requests', lambda limit: [])
     with monkeypatch.context() as dies:
         dies.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
-        request = a_request(vcpu=1, budget_ms=4000)
+        request = a_request(vcpu=1, budget_ms=2000)
         assert top.select(request).outcome is Outcome.FAILED
     top.host('top-1', 64)
     stays = a_request(vcpu=1, consumers=request.consumers, hops=0)
@@ -176,19 +176,19 @@ def test_a_cancel_is_finished_by_whoever_comes_after(tree, restarted, monkeypatc
     request = a_request(vcpu=1)
     assert top.select(request).outcome is Outcome.PLACED
     # The process ends as soon as the request is cancelled here.
-    monkeypatch.setattr(top.scheduler.over_zones, 'cancel', lambda request_id: None)
+    monkeypatch.setattr(top.over_zones, 'cancel', lambda request_id: None)
     top.client.cancel_claims(request.request_id)
     assert east.live() == 1
     restarted(top)
     until(lambda: east.live() == 0)
-    until(lambda: top.store.zone_claims.child_claims(request.request_id)[0].state == 'released')
+    until(lambda: top.store.child_claims.find(request.request_id)[0].state == 'released')
 
 
 def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lease(
     tree, monkeypatch
 ):
     top, east = tree
-    calls, follower = top.scheduler._zones.calls, top.scheduler.follower
+    calls, follower = top.zones.calls, top.over_zones.follower
     follower.stop(10.0)
     monkeypatch.setattr(calls, 'release', unheard)
     key = a_request().request_id
@@ -219,7 +219,7 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
 
 def test_a_zone_that_is_removed_has_nothing_to_give_back(tree):
     top, east = tree
-    top.scheduler.follower.stop(10.0)
+    top.over_zones.follower.stop(10.0)
     top.store.zone_releases.add_releases([(east.uuid, a_request().request_id)])
     top.store.zones.remove_child_zone(east.uuid)
     assert not waiting(top)

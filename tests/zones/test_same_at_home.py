@@ -6,8 +6,7 @@ import random
 import msgspec
 import pytest
 
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.policy_set import GroupPolicyKind, LevelPolicy, PolicySet
 from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.request import loop
@@ -98,10 +97,11 @@ def requests_of(dice, alive):
 
 def test_places_at_home_are_the_same_whatever_is_below(sites, monkeypatch):
     # Where a busy machine cuts a request in slices, each is picked by a seed of its own.
-    monkeypatch.setattr(loop, 'SLICE_SECONDS', 60.0)
+    monkeypatch.setattr(loop, 'MEMBER_SLICE_SECONDS', 60.0)
     plain, top = sites(subset_size=2)
     for site in (plain, top):
         site.store.quotas.set_quotas('red', {'class:VCPU': 60})
+        site.scheduler.quotas.read()
     dice, alive, outcomes = random.Random(31), [], []
     for gone, request in requests_of(dice, alive):
         for cancelled in gone:

@@ -12,7 +12,6 @@ import pytest
 
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.zones.share_claimer import among
 from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.zone_process import ZoneProcess
@@ -62,15 +61,15 @@ def wanted(dice):
 
 
 def host_of(tree, chosen):
-    """The host of a place, redeemed zone by zone."""
-    name, place = chosen.child, chosen.place
+    """The host of a selection, unsealed zone by zone."""
+    name, sealed_host = chosen.child, chosen.sealed_host
     if not name:
         return chosen.host
     while True:
-        redeemed = tree[name].redeemed(place)
-        if not redeemed['child']:
-            return redeemed['host']
-        name, place = redeemed['child'], redeemed['place']
+        unsealed = tree[name].unsealed(sealed_host)
+        if not unsealed['child']:
+            return unsealed['host']
+        name, sealed_host = unsealed['child'], unsealed['sealed_host']
 
 
 def holds(rule, score, scores):
@@ -112,13 +111,13 @@ def test_seven_zones_place_as_one_would(tree):
             many = len(request.consumers) if ours.outcome is Outcome.PLACED else 0
             assert len(set(places)) == len(places) == many
             for host, consumer in zip(places, request.consumers, strict=False):
-                fill(tree, a_request(consumers=[consumer]), among(request, [host]).spec)
+                fill(tree, a_request(consumers=[consumer]), request.on_hosts([host]).spec)
             continue
         if ours.outcome is Outcome.PLACED:
             host = host_of(tree, ours.selections[0][0])
             best = max(scores.values(), key=lambda score: (-score.level, score.tier, score.score))
             assert scores[host].order == pytest.approx(best.order)
-            fill(tree, request, among(request, [host]).spec)
+            fill(tree, request, request.on_hosts([host]).spec)
     assert refused, 'the test is to fill all zones'
     assert [tree[name]('audit') for name in tree] == [0] * len(tree)
     check_nobody_is_named(tree, hosts)

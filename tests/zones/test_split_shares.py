@@ -6,8 +6,8 @@ import pytest
 
 from gantt.core.messages.request import Purpose
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.idempotency_keys import own_name
-from gantt.scheduler.zones.audit import ZoneAudit
+from gantt.zones.model.messages import scoped_id
+from gantt.zones.service.audit import ZoneAudit
 from tests.world import a_request
 from tests.zones.test_over_zones import children_of
 from tests.zones.tree import until
@@ -38,8 +38,7 @@ def test_a_cancel_ends_the_share_of_the_own_hosts(split):
     until(lambda: (top.live(), east.live()) == (0, 0))
     until(
         lambda: (
-            {row.state for row in top.store.zone_claims.child_claims(request.request_id)}
-            == {'released'}
+            {row.state for row in top.store.child_claims.find(request.request_id)} == {'released'}
         )
     )
     assert top.store.zone_releases.waiting_releases().number == 0
@@ -68,8 +67,7 @@ def test_a_lease_is_extended_of_the_share_of_the_own_hosts_too(split):
             assert east.confirm(selection.claim_id) == 'ok'
     until(
         lambda: (
-            {row.state for row in top.store.zone_claims.child_claims(request.request_id)}
-            == {'confirmed'}
+            {row.state for row in top.store.child_claims.find(request.request_id)} == {'confirmed'}
         )
     )
     top.client.extend_claims(request.request_id, 500)
@@ -84,19 +82,16 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
     answer = top.select(request)
     assert children_of(answer) == 6 * ['middle'], answer.reason
     assert (middle.live(), leaf.live()) == (2, 4)
-    audit = ZoneAudit(
-        top.store.zones, top.store.zone_figures, top.store.zone_claims, top.scheduler._zones.calls
-    )
+    audit = ZoneAudit(top.store, top.zones.calls)
     assert not any(audit.run().lines.values())
     # What becomes of each is heard of at the top.
     (own, _) = (claim.id for claim in middle.store.claims.list_claims(limit=9))
     assert middle.confirm(own) == 'ok'
     until(
         lambda: (
-            {
-                row.claim_id: row.state
-                for row in top.store.zone_claims.child_claims(request.request_id)
-            }[own]
+            {row.claim_id: row.state for row in top.store.child_claims.find(request.request_id)}[
+                own
+            ]
             == 'confirmed'
         )
     )
@@ -109,21 +104,16 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
         top.select(msgspec.structs.replace(rebuilt, lease_seconds=None)).outcome is Outcome.PLACED
     )
     # Where all further down has ended, what is left of it is still placed.
-    (key,) = {row.key for row in top.store.zone_claims.child_claims(request.request_id)}
-    request_below = own_name('top', key)
-    (key_there,) = {row.key for row in middle.store.zone_claims.child_claims(request_below)}
-    leaf.client.cancel_claims(own_name('middle', key_there))
+    (key,) = {row.key for row in top.store.child_claims.find(request.request_id)}
+    request_below = scoped_id('top', key)
+    (key_there,) = {row.key for row in middle.store.child_claims.find(request_below)}
+    leaf.client.cancel_claims(scoped_id('middle', key_there))
     until(
-        lambda: (
-            {row.state for row in middle.store.zone_claims.child_claims(request_below)}
-            == {'released'}
-        )
+        lambda: {row.state for row in middle.store.child_claims.find(request_below)} == {'released'}
     )
     [zone_below] = top.around.directory.children()
     assert top.around.calls.allocation(zone_below, key, 5.0).state == 'placed'
     top.client.cancel_claims(request.request_id)
     until(lambda: (middle.live(), leaf.live()) == (1, 0))
-    [row] = [
-        row for row in top.store.zone_claims.child_claims(request.request_id) if row.claim_id == own
-    ]
+    [row] = [row for row in top.store.child_claims.find(request.request_id) if row.claim_id == own]
     assert row.state == 'confirmed'

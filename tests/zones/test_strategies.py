@@ -12,9 +12,9 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.messages import SHAPES_MAX
 from gantt.db.schema import models
-from gantt.scheduler.zones.offers import evaluate
+from gantt.zones.model.messages import SHAPES_MAX
+from gantt.zones.service.offers import evaluate
 from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.test_over_zones import children_of
@@ -26,7 +26,7 @@ ALL = ('BruteForce',)
 
 def counted(top):
     """Zone -> evaluations asked of it, from now on."""
-    calls, counts = top.scheduler._zones.calls, collections.Counter()
+    calls, counts = top.zones.calls, collections.Counter()
     evaluate = calls.evaluate
 
     def noted(record, *args):
@@ -46,7 +46,7 @@ def expires(zone, claim_id):
 
 def read_summaries(top):
     """What the zones below say in advance is known from now on."""
-    parts = top.scheduler._zones
+    parts = top.zones
     for record in parts.directory.children():
         parts.summaries.read(record)
     return parts.summaries
@@ -134,7 +134,7 @@ def test_a_zone_of_last_resort_is_not_even_queried_while_others_have_room(zone):
 def test_a_zone_that_breaks_its_word_is_taken_after_the_others(zone, monkeypatch):
     top, liar, honest = zone('top'), zone('liar').hosts(1, 64), zone('honest').hosts(1, 64)
     top.above(liar, honest)
-    calls = top.scheduler._zones.calls
+    calls = top.zones.calls
     evaluate, allocate, tries = calls.evaluate, calls.allocate, collections.Counter()
 
     def boasts(record, *args):
@@ -187,10 +187,7 @@ def test_a_group_whose_members_have_ended_is_bound_to_no_zone(zone):
     assert top.select(a_request(vcpu=3, group=group)).outcome is Outcome.NO_VALID_HOST
     top.client.cancel_claims(first.request_id)
     until(
-        lambda: (
-            {row.state for row in top.store.zone_claims.child_claims(first.request_id)}
-            == {'released'}
-        )
+        lambda: {row.state for row in top.store.child_claims.find(first.request_id)} == {'released'}
     )
     placed = top.select(a_request(vcpu=3, group=group))
     assert children_of(placed) == ['west'], placed.reason
@@ -322,7 +319,7 @@ def test_a_lease_that_is_only_below_is_extended_over_http(zone):
 def test_summaries_and_changes_are_by_conditional_get(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    calls, record = top.scheduler._zones.calls, top.scheduler._zones.directory.child('east')
+    calls, record = top.zones.calls, top.zones.directory.child('east')
     first = calls.summary(record, 5.0)
     assert first.fits['MEMORY_MB:2048,VCPU:1'] == 8
     assert calls.summary(record, 5.0) is first
@@ -385,7 +382,7 @@ def test_a_guest_is_rebuilt_where_it_lives_if_its_host_fits(zone, monkeypatch):
     assert fits.outcome is Outcome.PLACED, fits.reason
     [chosen] = fits.selections[0]
     assert (chosen.child, chosen.host, chosen.claim_id) == ('mid', '', None)
-    assert mid.put_place(chosen.place)['child'] == 'leaf'
+    assert mid.unseal(chosen.sealed_host)['child'] == 'leaf'
     for consumer, trait in ((deep, 'CUSTOM_B'), (near, 'CUSTOM_A'), (here, 'CUSTOM_A')):
         refused = top.select(rebuild(consumer, required_traits=[trait]))
         assert refused.outcome is Outcome.NO_VALID_HOST, (consumer, refused)
@@ -399,7 +396,7 @@ def test_a_guest_is_rebuilt_where_it_lives_if_its_host_fits(zone, monkeypatch):
     assert tried.json()['answer']['selections'][0][0]['child'] == 'mid'
     # What lives there may be rebuilt when nothing new goes there.
     top.put('/v1/zones/mid', {'enabled': False})
-    top.scheduler._zones.directory.refresh()
+    top.zones.directory.refresh()
     assert children_of(top.select(rebuild(deep))) == ['mid']
     both = msgspec.structs.replace(rebuild(deep), consumers=[deep, near])
     assert top.select(both).outcome is Outcome.REFUSED
@@ -415,7 +412,7 @@ def test_a_zone_above_asks_of_its_own_guests_alone_whether_they_may_be_rebuilt(z
     thief.above(east)
     request = a_request(vcpu=1)
     assert top.select(request).outcome is Outcome.PLACED
-    [row] = top.store.zone_claims.child_claims(request.request_id)
+    [row] = top.store.child_claims.find(request.request_id)
 
     def ask(by, **changes):
         request = msgspec.to_builtins(rebuild(row.consumer))

@@ -13,9 +13,9 @@ from gantt.core.filters.base import Filter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.zones.offers.table_refresher import FRESH_SECONDS
-from gantt.scheduler.zones.request_lock import SPARE_SECONDS, PendingZoneRequest
-from gantt.zones import bounded_network
+from gantt.zones.client import bounded_network
+from gantt.zones.service.offers.local_hosts import OFFER_AGE_MAX_SECONDS
+from gantt.zones.service.request_lock import SPARE_SECONDS, PendingZoneRequest
 from tests.world import a_request
 from tests.zones.tree import until
 
@@ -43,7 +43,7 @@ def test_who_asks_for_offers_does_not_wait_for_the_feed(zone, monkeypatch):
     ask()
     until(lambda: len({reader.name for reader in readers}) == 2)  # it has begun
     readers.clear()
-    end = time.monotonic() + 3 * FRESH_SECONDS
+    end = time.monotonic() + 3 * OFFER_AGE_MAX_SECONDS
     while time.monotonic() < end:
         ask()
         time.sleep(0.005)
@@ -98,7 +98,7 @@ def test_there_is_no_room_only_as_of_a_moment_since_it_was_asked(zone):
 
 def test_zones_are_asked_while_the_row_of_a_request_is_opened(tree, monkeypatch):
     top, _ = tree
-    calls, queried = top.scheduler._zones.calls, threading.Event()
+    calls, queried = top.zones.calls, threading.Event()
     evaluate, opened = calls.evaluate, top.store.zone_requests.open_request
     monkeypatch.setattr(calls, 'evaluate', lambda *args: (queried.set(), evaluate(*args))[1])
     seen = []
@@ -119,12 +119,12 @@ def test_zones_are_asked_while_the_row_of_a_request_is_opened(tree, monkeypatch)
 def test_what_was_looked_at_before_others_had_left_a_request_is_looked_at_anew(tree, monkeypatch):
     """What they had claimed is in the way until it is ended."""
     top, _ = tree
-    calls, queries = top.scheduler._zones.calls, []
+    calls, queries = top.zones.calls, []
     evaluate = calls.evaluate
     monkeypatch.setattr(calls, 'evaluate', lambda *args: (queries.append(args), evaluate(*args))[1])
     request = a_request(vcpu=1, budget_ms=60_000)
     abandoned = PendingZoneRequest(request, SECONDS, 1, may_go_down=True)
-    row = abandoned.to_open('worker that is gone', 0.2 - SPARE_SECONDS)
+    row = abandoned.as_open_request('worker that is gone', 0.2 - SPARE_SECONDS)
     assert top.store.zone_requests.open_request(row).outcome is None
     assert top.select(request).outcome is Outcome.PLACED
     assert len(queries) == 2
@@ -141,11 +141,11 @@ def test_head_and_body_of_a_call_are_sent_together():
             return b'answer'
 
     line = Line()
-    stream = bounded_network._BoundedStream(line, bounded_network._CallBound(), '')
+    stream = bounded_network._BoundedStream(line, bounded_network._CallDeadline(), '')
     stream.write(b'head')
     stream.write(b'body')
     assert stream.read(10) == b'answer'
     assert stream.read(10) == b'answer'
     assert line.sent == [b'headbody']
-    stream.write(b'x' * (bounded_network.HELD_BYTES + 1))
+    stream.write(b'x' * (bounded_network.WRITE_BUFFER_BYTES_MAX + 1))
     assert len(line.sent) == 2, 'what is long does not wait'

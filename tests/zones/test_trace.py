@@ -83,7 +83,7 @@ def test_the_trace_of_the_caller_goes_down_and_is_explained_by_all(levels, lines
     assert explained['zones_explained']['middle']['zones'][1]['below']['survivors'] == 1
     # The API of both zones below has evaluated it and explained it, and the schedulers say it.
     assert {trace for _, trace in lines} == {TRACE}
-    assert ('gantt.http.handlers.zones', TRACE) in lines
+    assert ('gantt.zones.http.requests', TRACE) in lines
     answered = [line for line in caplog.messages if line.startswith('Request over zones')]
     assert answered == [f'Request over zones was answered: outcome=placed trace={TRACE}'] * 2
     assert top.uuid not in leaf.everything()  # and says nothing of who is above

@@ -16,9 +16,9 @@ import wsgiref.simple_server
 import pytest
 
 from gantt import exceptions
-from gantt.core.zones.messages import ZoneRecord
-from gantt.zones.credentials import ZoneCredentials
-from gantt.zones.http_calls import HttpZones
+from gantt.zones.client.credentials import ZoneCredentials
+from gantt.zones.client.http_calls import HttpZones
+from gantt.zones.model.messages import ZoneRecord
 from tests.zones.test_registering import field_of
 
 OWN_UUID = 'a6d2c5a0-0000-4000-8000-000000000001'

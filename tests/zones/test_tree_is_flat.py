@@ -20,7 +20,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import GroupRef, Policy, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.host import Group
-from gantt.db.stores import stores_for_url
+from gantt.stores import stores_for_url
 from tests.services import UNHURRIED
 from tests.world import a_request
 from tests.zones.tree import Zone, until
@@ -54,7 +54,7 @@ class Zones:
         self.made: list[Zone] = []
 
         def zone(name: str, hosts: int) -> Zone:
-            store = stores_for_url(url(kind if name == 'middle' else 'sqlite'), waits=UNHURRIED)
+            store = stores_for_url(url(kind if name == 'middle' else 'sqlite'), timeouts=UNHURRIED)
             started = Zone(name, store)
             self.made.append(started)
             return started.start().hosts(hosts, VCPU)

@@ -6,7 +6,8 @@ import contextlib
 import httpx2 as httpx
 import pytest
 
-from gantt.http.app import make_app
+from gantt.cmd.http_app import make_app
+from gantt.groups.insights import HOOKS
 from gantt.http.server import HttpServer
 from gantt.insights.read_model import Insights
 from tests.world import a_request
@@ -19,7 +20,7 @@ class OtherProcess:
 
     def __init__(self, zone):
         own = zone.insights
-        self.insights = Insights(zone.store, own.pipeline, own.settings, max_age=0.0)
+        self.insights = Insights(zone.store, own.pipeline, HOOKS, own.settings, max_age=0.0)
         self._around = zone._parts(self.insights.cache, own.pipeline, own.settings)
         app = make_app(
             self.insights, zone.store, zone.client, zone.metrics, zone_context=self._around
@@ -75,11 +76,13 @@ def test_a_host_that_has_registered_since_another_process_read_them(east, other)
     assert east.live() == 2
 
 
-def test_a_place_is_redeemed_by_a_process_that_no_zone_above_has_asked(east, other):
+def test_a_host_is_unsealed_by_a_process_that_no_zone_above_has_asked(east, other):
     request = a_request(vcpu=2)
     _, answer = allocate(east, request, tokens_of(evaluate(east, request)))
-    place = answer.json()['members'][0]['place']
-    response = httpx.post(f'{other.url}/v1/places', json={'place': place}, headers=VERSION)
+    sealed_host = answer.json()['members'][0]['sealed_host']
+    response = httpx.post(
+        f'{other.url}/v1/sealed-hosts', json={'sealed_host': sealed_host}, headers=VERSION
+    )
     assert response.status_code == 200, response.text
     (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
     assert (response.json()['claim_id'], response.json()['host']) == (claim.id, claim.host)

@@ -4,12 +4,12 @@
 import httpx2 as httpx
 import pytest
 
+from gantt.cmd import policies
 from gantt.core.claims.adoption import AdoptionStatus, GuestToAdopt
 from gantt.core.records.decision import Outcome
-from gantt.http import policy
 from gantt.http.context import Caller
-from gantt.http.placement.app import make_placement_app
 from gantt.http.settings import HttpSettings
+from gantt.placement_api.http.app import make_placement_app
 from tests.builders import list_providers, new_uuid
 from tests.http import identity
 from tests.world import a_request
@@ -54,7 +54,7 @@ def wish(zone, vcpu=1, host='top-1'):
 def test_no_writer_gives_it_anything_here(world):
     top, guest = world
     [consumer] = guest.consumers
-    client, other = placement_of(top, OPERATOR, policy.defaults()), new_uuid()
+    client, other = placement_of(top, OPERATOR, policies.defaults()), new_uuid()
     both = {other: wish(top), consumer: wish(top)}
     pool = top.store.providers.create_provider('pool')
     shape = {pool.uuid: {'resource_provider_generation': pool.generation, 'inventories': {}}}
@@ -65,7 +65,7 @@ def test_no_writer_gives_it_anything_here(world):
     ):
         assert answer.status_code == 409, answer.text
         [error] = answer.json()['errors']
-        assert f'consumer {consumer} has a claim in zone low below' in error['detail']
+        assert f'consumer {consumer} has a claim in child zone low' in error['detail']
         assert error['code'] == 'placement.undefined_code', 'it is not to be tried again'
     assert top.live() == 0
     assert client.put(f'/allocations/{other}', json=wish(top)).status_code == 204
@@ -80,11 +80,11 @@ def test_the_zone_is_named_to_who_may_know(world, tmp_path):
     [consumer] = guest.consumers
     (tmp_path / 'policy.yaml').write_text(RULES)
     options = {'oslo_policy': {'policy_file': tmp_path / 'policy.yaml'}}
-    rules = policy.PolicyEnforcer(identity.configuration(tmp_path, options))
+    rules = policies.enforcer(identity.configuration(tmp_path, options))
     client = placement_of(top, WRITER, rules)
     answer = client.put(f'/allocations/{consumer}', json=wish(top))
     assert answer.status_code == 409
-    assert f'consumer {consumer} has a claim in a zone below' in answer.text
+    assert f'consumer {consumer} has a claim in a child zone' in answer.text
 
 
 def test_who_was_written_here_is_not_placed_below(zone):
@@ -93,7 +93,7 @@ def test_who_was_written_here_is_not_placed_below(zone):
     top.above(low)
     here, placed = a_request(vcpu=1, alternates=0), a_request(vcpu=1, alternates=0, hops=0)
     [consumer] = here.consumers
-    client = placement_of(top, OPERATOR, policy.defaults())
+    client = placement_of(top, OPERATOR, policies.defaults())
     assert client.put(f'/allocations/{consumer}', json=wish(top)).status_code == 204
     assert top.select(placed).outcome is Outcome.PLACED
     refused = [
@@ -110,7 +110,7 @@ def test_who_was_written_here_is_not_placed_below(zone):
     # On hosts of here alone it may have more: that is its writer's business.
     assert top.select(a_request(vcpu=1, consumers=[consumer], hops=0)).outcome is Outcome.PLACED
     other = a_request(vcpu=1, alternates=0)
-    below = placement_of(low, OPERATOR, policy.defaults())
+    below = placement_of(low, OPERATOR, policies.defaults())
     shape = wish(low, host='low-1')
     assert below.put(f'/allocations/{other.consumers[0]}', json=shape).status_code == 204
     top_is_full = a_request(vcpu=60, alternates=0, consumers=other.consumers)
@@ -125,8 +125,8 @@ def test_who_is_on_its_way_below_gets_nothing_here_meanwhile(zone, monkeypatch):
     top.above(low)
     guest = a_request(vcpu=60, alternates=0)
     [consumer] = guest.consumers
-    client = placement_of(top, OPERATOR, policy.defaults())
-    calls, answers = top.scheduler._zones.calls, []
+    client = placement_of(top, OPERATOR, policies.defaults())
+    calls, answers = top.zones.calls, []
     allocate = calls.allocate
 
     def meanwhile(*given):
@@ -147,6 +147,6 @@ def test_a_list_of_guests_that_run_does_not_have_it_here_too(world, dry_run):
     [outcome] = top.store.claims.adopt_guests([adoption], dry_run=dry_run)
     assert (outcome.outcome, outcome.note) == (
         AdoptionStatus.ELSEWHERE,
-        'it has a live claim in zone low below',
+        'it has a live claim in child zone low',
     )
     assert top.live() == 0

@@ -8,19 +8,18 @@ import httpx2 as httpx
 import pytest
 import sqlalchemy as sa
 
-from gantt.core.claims.allocations import AllocationWish
+from gantt.core.claims.allocations import WantedAllocations
 from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost, Running
-from gantt.core.nova.events import GuestsUpdated, NovaCast, NovaGuest
 from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Outcome
-from gantt.core.zones import host_digests
-from gantt.core.zones.host_digests import RegisteredHost
-from gantt.core.zones.idempotency_keys import own_name
 from gantt.db.schema import models
-from gantt.http.handlers import zone_audit as handler
-from gantt.http.handlers import zones
-from gantt.scheduler.zones import audit as zone_audit
-from gantt.scheduler.zones.audit import ZoneAudit
+from gantt.nova.model.events import GuestsUpdated, NovaCast, NovaGuest
+from gantt.zones.http import requests as zones
+from gantt.zones.model import host_digests
+from gantt.zones.model.host_digests import RegisteredHost
+from gantt.zones.model.messages import scoped_id
+from gantt.zones.service import audit as zone_audit
+from gantt.zones.service.audit import ZoneAudit
 from tests.builders import list_providers
 from tests.world import a_request
 from tests.zones.tree import VERSION
@@ -30,9 +29,7 @@ CLEAN = {'lost': [], 'leaked': [], 'doubled': []}
 
 def findings(zone):
     """The lines of an audit over zones, each with something to do about it."""
-    audit = ZoneAudit(
-        zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
-    ).run()
+    audit = ZoneAudit(zone.store, zone.around.calls).run()
     for kind, lines in audit.lines.items():
         for line in lines:
             assert audit_remedies.remedy_of(kind, line) is not None, line
@@ -78,14 +75,7 @@ def test_a_sound_tree_has_nothing(zone, east, top):
     assert [
         (summary.zone, summary.claims, summary.hosts, summary.problem) for summary in audit.zones
     ] == [('east', 3, 2, '')]
-    assert (
-        ZoneAudit(
-            east.store.zones, east.store.zone_figures, east.store.zone_claims, east.around.calls
-        )
-        .run()
-        .zones
-        == []
-    )
+    assert ZoneAudit(east.store, east.around.calls).run().zones == []
     east.cut()
     [summary] = findings(top).zones
     assert summary.problem.startswith('its claims are not known: ')
@@ -94,11 +84,9 @@ def test_a_sound_tree_has_nothing(zone, east, top):
 def test_claims_that_two_zones_know_otherwise_are_found(east, top):
     gone, ended, unknown, silent = (placed_below(top) for _ in range(4))
     claims, below = models.claims, models.child_claims
-    top.scheduler.follower.stop(5.0)  # what has ended is not noted any more
-    [key] = [
-        row.key for row in top.store.zone_claims.child_claims() if row.claim_id == ended.claim_id
-    ]
-    east.store.requests.cancel_request(own_name('top', key), 'ended there')
+    top.over_zones.follower.stop(5.0)  # what has ended is not noted any more
+    [key] = [row.key for row in top.store.child_claims.find() if row.claim_id == ended.claim_id]
+    east.store.requests.cancel_request(scoped_id('top', key), 'ended there')
     east.confirm(unknown.claim_id)
     for selection in (unknown, silent):
         change(top, below.delete().where(below.c.claim_id == selection.claim_id))
@@ -127,7 +115,7 @@ def test_a_consumer_in_two_places_is_found(zone, east, top):
     # The guard that stands in the way of it is taken away.
     change(top, models.delegated_consumers.delete())
     top.put('/v1/zones/east', {'enabled': False})
-    top.scheduler._zones.directory.refresh()
+    top.zones.directory.refresh()
     top.select(a_request(consumers=[first.consumer]))
     top.host('top-1')
     top.select(a_request(consumers=[second.consumer], hops=0))
@@ -157,26 +145,26 @@ def test_a_guest_that_is_found_here_and_was_placed_below_has_its_room_and_is_nam
     elif by == 'Nova':
         runs = NovaGuest(consumer=guest.consumer, resources={'VCPU': 2}, flavor='m1')
         word = GuestsUpdated(host='top-1', guests=[runs])
-        top.store.nova.apply_guest_events([NovaCast(word=word)])
+        top.store.nova.apply_guest_events([NovaCast(event=word)])
     else:
         change(top, models.child_claims.update().values(state='released'))
         [host] = [host for host in list_providers(top.store) if host.name == 'top-1']
         own = {'project_id': 'red', 'user_id': 'eve'}
         shares = {host.uuid: {'VCPU': 2}}
-        wish = AllocationWish(consumer=guest.consumer, allocations=shares, **own)
+        wish = WantedAllocations(consumer=guest.consumer, allocations=shares, **own)
         top.store.allocations.write_allocations([wish])
         change(top, models.child_claims.update().values(state='reserved'))
     [claim] = top.store.claims.list_claims(consumer=guest.consumer)
     assert (claim.is_live, claim.allocations[claim.provider_id]) == (True, {'VCPU': 2})
     if by != 'its writer':
         assert claim.adopted
-        assert claim.reason.endswith(', and has one in zone east below')
+        assert claim.reason.endswith(', and has one in child zone east')
     words = 'has live claims for create in zone east and here'
     assert lines(top, 'doubled') == [f'consumer {guest.consumer}: {words}']
-    assert top.store.zone_figures.claims_to_look_at()[east.uuid].doubled == 1
+    assert top.store.zone_figures.claims_to_check()[east.uuid].doubled == 1
     top.store.claims.force_release(claim.id, 'it runs below')
     assert lines(top, 'doubled') == []
-    assert top.store.zone_figures.claims_to_look_at() == {}
+    assert top.store.zone_figures.claims_to_check() == {}
 
 
 # -- hosts -----------------------------------------------------------------------------
@@ -206,7 +194,7 @@ def test_a_host_of_two_zones_below_is_found_wherever_it_is(zone, east, top, monk
     for node in (east, west):
         node.above(shared)
     # The hosts of a zone that two others have below them are registered once.
-    monkeypatch.setattr(handler, 'HOSTS_MAX', 2)
+    monkeypatch.setattr(zones, 'DIGESTS_PAGE_MAX', 2)
     audit = findings(top)
     assert audit.lines == CLEAN
     assert [(summary.hosts, summary.problem) for summary in audit.zones] == [(7, ''), (5, '')]
@@ -219,7 +207,7 @@ def test_a_host_of_two_zones_below_is_found_wherever_it_is(zone, east, top, monk
     assert 'secret' not in str(doubled)
     shared.cut()
     problems = {summary.problem for summary in findings(top).zones}
-    assert problems == {'not all hosts below it are known: a zone there is silent'}
+    assert problems == {'not all of its hosts are known: one of its child zones is silent'}
 
 
 def test_what_a_zone_above_gets_names_no_host(east, top):
@@ -233,26 +221,28 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
     answer = ask(salt=salt)
     assert answer.status_code == 200
     assert 'secret' not in answer.text and '0f8fad5b' not in answer.text
-    host_marks = host_digests.read(answer.json()['digests'])
-    assert len(host_marks) == 3 and host_marks == sorted(host_marks)
+    digests_of_hosts = host_digests.parse_digests(answer.json()['digests'])
+    assert len(digests_of_hosts) == 3 and digests_of_hosts == sorted(digests_of_hosts)
     # Another salt, other digests: what was learned once cannot be looked up.
-    other = host_digests.read(ask(salt=secrets.token_hex(32)).json()['digests'])
-    assert not {d for mark in host_marks for d in mark} & (
+    other = host_digests.parse_digests(ask(salt=secrets.token_hex(32)).json()['digests'])
+    assert not {d for mark in digests_of_hosts for d in mark} & (
         {d for mark in other for d in mark} - {b''}
     )
     for wrong in ({'salt': 'ab'}, {'salt': salt, 'after': 'x'}, {'salt': salt, 'hops': 9}, {}):
         assert ask(**wrong).status_code == 400
-    assert ask(salt=salt, via=[zone_audit.via_of(salt, east.uuid)]).status_code == 508
+    assert ask(salt=salt, via=[zone_audit.hop_digest(salt, east.uuid)]).status_code == 508
     assert ask({**headers, 'X-User-Id': 'x'}, salt=salt).status_code == 403
 
 
-def test_marks_are_read_as_they_are_written_and_nothing_else_is():
+def test_digests_are_read_as_they_are_written_and_nothing_else_is():
     hosts = [RegisteredHost(f'h{n}', str(uuid.uuid4()), '' if n % 2 else 'j') for n in range(9)]
-    host_marks = sorted(host_digests.digests_of(host, 'zone', b'0' * 32) for host in hosts)
-    assert host_digests.read(host_digests.written(host_marks)) == host_marks
+    digests_of_hosts = sorted(host_digests.digests_of(host, 'zone', b'0' * 32) for host in hosts)
+    assert (
+        host_digests.parse_digests(host_digests.digests_text(digests_of_hosts)) == digests_of_hosts
+    )
     for wrong in ('*', 'AAAA', 'x' * 44):
-        with pytest.raises(ValueError, match='marks of hosts'):
-            host_digests.read(wrong)
+        with pytest.raises(ValueError, match='digests: expected base64'):
+            host_digests.parse_digests(wrong)
 
 
 # -- many --------------------------------------------------------------------------------
@@ -267,5 +257,5 @@ def test_claims_come_in_pages_however_many_changed_at_once(east, top, monkeypatc
     assert audit.lines == CLEAN and audit.zones[0].claims == 5
     # So does who follows: it comes to the last page.
     change(east, models.claims.update().values(state='confirmed'))
-    top.scheduler.follower.step()
-    assert {row.state for row in top.store.zone_claims.child_claims()} == {'confirmed'}
+    top.over_zones.follower.step()
+    assert {row.state for row in top.store.child_claims.find()} == {'confirmed'}

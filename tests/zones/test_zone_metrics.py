@@ -9,7 +9,7 @@ from tests.world import a_request
 def test_calls_silent_zones_and_what_they_were_not_told_are_counted(zone):
     east, cloud, other = zone('east').hosts(2), zone('cloud'), zone('other')
     top = zone('top').above(east, cloud, other)
-    metrics, follower = top.metrics, top.scheduler.follower
+    metrics, follower = top.metrics, top.over_zones.follower
     follower.stop(5.0)
 
     def calls(of, call, outcome):
@@ -23,7 +23,7 @@ def test_calls_silent_zones_and_what_they_were_not_told_are_counted(zone):
         ]
 
     top.put('/v1/zones/other', {'enabled': False})
-    top.scheduler._zones.directory.refresh()
+    top.zones.directory.refresh()
     request = a_request()
     assert top.select(request).outcome is Outcome.PLACED
     assert calls('east', 'evaluate', 'answered') == calls('east', 'allocate', 'answered') == 1

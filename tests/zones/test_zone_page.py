@@ -32,7 +32,7 @@ def test_the_dashboard_shows_zones_where_there_are_some(zone, browser, tmp_path)
         silent, answers, above = sorted(browser.run(ROWS), key=lambda row: row.split()[0])
         assert silent.startswith('cloud last resort') and 'unresponsive' in silent
         assert answers.startswith('east') and answers.split()[-3:] == ['3', '3', '0']
-        assert above.startswith('over (above)')
+        assert above.startswith('over (parent)')
     browser.open(f'{east.url}/dashboard')
     browser.wait(LOADED)
     assert browser.run("document.getElementById('zones').hidden") is False  # it has one above

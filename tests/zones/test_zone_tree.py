@@ -3,7 +3,7 @@
 
 from gantt.cli import main
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.zones.conditions import ZoneConditions, ZoneState
+from gantt.zones.service.conditions import ZoneConditions, ZoneState
 from tests.world import a_request
 from tests.zones.tree import until
 
@@ -43,7 +43,7 @@ def test_the_tree_has_this_zone_its_parents_and_its_children(zone, capsys, monke
     assert code == 0, out
     lines = out.splitlines()
     assert lines[0] == (
-        'over (above): project of-over, leases of 600 s at most, 1 live claim of it here'
+        'over (parent): project of-over, leases of 600 s at most, 1 live claim of it here'
     )
     assert lines[1].startswith(f'└─ this zone ({top.uuid}): 1 host, 1 up, ')
     assert lines[2].startswith('   ├─ east: responding in ') and '3 hosts, 3 with room' in lines[2]
@@ -67,7 +67,7 @@ def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
     assert code == 0 and 'cloud: unresponsive, last resort, 0 live claims of here' in out
     assert 'gantt.forbidden' in out  # what it says no with
     # None of it is a reason to take this API out of service.
-    until(lambda: 'zones below' in health(top)['zones']['detail'])
+    until(lambda: 'child zones' in health(top)['zones']['detail'])
     until(lambda: not health(top)['zones']['ok'])
     response = top.get('/v1/health')
     assert response.status_code == 200 and response.json()['healthy']
@@ -84,7 +84,7 @@ def test_other_scores_and_another_clock_are_seen(zone):
 
     def condition_with(scores, ahead):
         parts = top.around
-        top.insights.freshen()
+        top.insights.refresh()
         now = top.insights.cache
         [condition] = ZoneConditions(
             parts.calls,
@@ -92,7 +92,7 @@ def test_other_scores_and_another_clock_are_seen(zone):
             lambda: scores,
             now.clock,
             lambda: now.database_now - ahead,
-        ).find_out()
+        ).query_all()
         return condition.state, condition.problem
 
     own = top.around.score_set()
@@ -110,7 +110,7 @@ def test_who_has_no_zones_below_is_well(zone):
     assert health(alone)['zones'] == {
         'name': 'zones',
         'ok': True,
-        'detail': 'there are no zones below',
+        'detail': 'there are no child zones',
         'code': '',
     }
     assert tree(alone)['children'] == tree(alone)['parents'] == []

@@ -7,15 +7,13 @@ import uuid
 from gantt.core.claims.claim import State
 from gantt.core.messages.report import RegisterHost, Running
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.zones.audit import ZoneAudit
+from gantt.zones.service.audit import ZoneAudit
 from tests.world import a_request
 from tests.zones.tree import until
 
 
 def audited(zone):
-    audit = ZoneAudit(
-        zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
-    ).run()
+    audit = ZoneAudit(zone.store, zone.around.calls).run()
     assert not any(summary.problem for summary in audit.zones)
     return [line for lines in audit.lines.values() for line in lines]
 
@@ -76,7 +74,7 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
     for guest in guests:
         assert old.confirm(guest.claim_id) == 'ok'
     old.host('cmp-1')
-    top.scheduler.follower.step()
+    top.over_zones.follower.step()
     assert audited(top) == []
 
     # 1. Nothing new lands there.
@@ -95,15 +93,15 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
     assert 'is registered in zones new and old' in line and 'the same journal' in line
     assert 'cmp-7' not in line
     chosen = top.select(a_request(vcpu=8)).selections[0][0]
-    place = (old if chosen.child == 'old' else new).put_place(chosen.place)
-    assert (chosen.child, place['host']) != ('old', 'cmp-7')
+    unsealed = (old if chosen.child == 'old' else new).unseal(chosen.sealed_host)
+    assert (chosen.child, unsealed['host']) != ('old', 'cmp-7')
     # 3. The claims of before end, then the host is forgotten where it was.
     for guest in guests:
         gone = old.delete(f'/v1/claims/{guest.claim_id}?reason=moved')
         assert gone.status_code == 200, gone.text
 
     def states():
-        by_claim = {row.claim_id: row.state for row in top.store.zone_claims.child_claims()}
+        by_claim = {row.claim_id: row.state for row in top.store.child_claims.find()}
         return {by_claim[guest.claim_id] for guest in guests}
 
     until(lambda: states() == {'released'})

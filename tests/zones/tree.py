@@ -12,6 +12,7 @@ from typing import Any
 import httpx2 as httpx
 
 from gantt import plugin_loader
+from gantt.cmd.http_app import make_app
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
 from gantt.core.messages.request import (
     CancelClaims,
@@ -22,21 +23,23 @@ from gantt.core.messages.request import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer, error_of
-from gantt.core.zones.strategies import DEFAULT
 from gantt.db.schema import models
-from gantt.http.app import make_app
+from gantt.groups.insights import HOOKS
+from gantt.groups.service.group_members import GroupMembers
 from gantt.http.server import HttpServer
 from gantt.insights.read_model import Insights
-from gantt.scheduler.host_follower import HostFollower
+from gantt.scheduler.host_cache import HostFollower
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.context import ZoneContext
-from gantt.scheduler.zones.measured import MeasuredZones
-from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
 from gantt.telemetry.metrics import MetricRegistry
-from gantt.zones.credentials import ZoneCredentials
-from gantt.zones.http_calls import HttpZones
+from gantt.zones.client.credentials import ZoneCredentials
+from gantt.zones.client.http_calls import HttpZones
+from gantt.zones.conf import load_strategies
+from gantt.zones.model.strategies import DEFAULT
+from gantt.zones.service.context import ZoneContext
+from gantt.zones.service.offers.evaluate import ZoneSelection
+from gantt.zones.service.place_over_zones import place_over_zones
 
 VERSION = {'OpenStack-API-Version': 'scheduler latest'}
 #: A pipeline by which a zone prefers what zones are compared by, so that a tree may be held against
@@ -106,10 +109,13 @@ class Zone:
         loaded = plugin_loader.load_pipeline(**(pipeline or {}))
         scheduler_settings = SchedulerSettings(worker=f'{name}-{uuid.uuid4().hex[:6]}', **settings)
         self.recorder = StoreRecorder(store.records, self.metrics, 1000)
-        self.scheduler = Scheduler(store, loaded, self.recorder, scheduler_settings)
+        self.scheduler = Scheduler(
+            store, loaded, self.recorder, scheduler_settings, make_hook=GroupMembers
+        )
         cache = HostFollower(store.feed, store.vocabulary, self.scheduler.clock)
-        self.scheduler.speak_with(self._parts(cache, loaded, scheduler_settings))
-        self.insights = Insights(store, loaded, scheduler_settings, max_age=0.0)
+        self.zones = self._parts(cache, loaded, scheduler_settings)
+        self.over_zones = place_over_zones(store, self.scheduler, self.zones)
+        self.insights = Insights(store, loaded, HOOKS, scheduler_settings, max_age=0.0)
         self.around = self._parts(self.insights.cache, loaded, scheduler_settings)
         self.client = ZoneClient(self.scheduler)
         self.app = make_app(
@@ -124,8 +130,8 @@ class Zone:
         self, cache: HostFollower, pipeline: Any, settings: SchedulerSettings
     ) -> ZoneContext:
         parts: Any = None
-        http_zones = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
-        calls = MeasuredZones(http_zones, self.metrics.observe)
+        credentials = ZoneCredentials('', lambda: parts.directory.own_uuid())
+        calls = HttpZones(credentials, self.metrics.observe)
         parts = ZoneContext(
             self.store,
             calls,
@@ -133,9 +139,7 @@ class Zone:
             lambda: pipeline,
             settings,
             self.metrics.count,
-            ZoneChoosing(
-                plugin_loader.load(self._strategies, self._options, plugin_loader.STRATEGIES)
-            ),
+            ZoneSelection(load_strategies(self._strategies, self._options)),
         )
         return parts
 
@@ -185,12 +189,14 @@ class Zone:
             assert child.put(f'/v1/parents/{self.name}', own).status_code == 200
             response = self.put(f'/v1/zones/{child.name}', {'url': child.url, **fields})
             assert response.status_code == 200, response.text
-        self.scheduler._zones.directory.refresh()
+        self.zones.directory.refresh()
         return self
 
-    def put_place(self, place: str) -> dict[str, Any]:
-        """What a sealed place stands for here."""
-        response = httpx.post(f'{self.url}/v1/places', json={'place': place}, headers=VERSION)
+    def unseal(self, sealed_host: str) -> dict[str, Any]:
+        """Return the host that a sealed host names in this zone."""
+        response = httpx.post(
+            f'{self.url}/v1/sealed-hosts', json={'sealed_host': sealed_host}, headers=VERSION
+        )
         assert response.status_code == 200, response.text
         return response.json()
 

@@ -50,10 +50,12 @@ class ZoneProcess:
         self('refresh')
         return self
 
-    def redeemed(self, place: str) -> dict[str, Any]:
-        """What a sealed place stands for there."""
-        body = {'place': place}
-        response = httpx.post(f'{self.url}/v1/places', json=body, headers=VERSION, timeout=SECONDS)
+    def unsealed(self, sealed_host: str) -> dict[str, Any]:
+        """Return the host that a sealed host names in that zone."""
+        body = {'sealed_host': sealed_host}
+        response = httpx.post(
+            f'{self.url}/v1/sealed-hosts', json=body, headers=VERSION, timeout=SECONDS
+        )
         assert response.status_code == 200, response.text
         return dict(response.json())
 
@@ -63,8 +65,11 @@ class ZoneProcess:
             self('countdown', statement)
 
     def is_alive(self) -> bool:
-        """Whether it runs, after a moment in which one that is being killed ends."""
-        self._process.join(0.1)
+        """Whether it answers; the end of one that does not is waited for."""
+        try:
+            self('ping')
+        except (EOFError, OSError):
+            self.wait_for_its_end()
         return self._process.is_alive()
 
     def wait_for_its_end(self) -> None:
@@ -87,7 +92,7 @@ class ZoneProcess:
 
 
 def _serve(name: str, database: str, pipe: Connection) -> None:
-    from gantt.db.stores import stores_for_url
+    from gantt.stores import stores_for_url
     from tests.zones.tree import AS_BETWEEN_ZONES, Zone
 
     store = stores_for_url(database)
@@ -108,15 +113,15 @@ def _serve(name: str, database: str, pipe: Connection) -> None:
 
 
 def _refresh(zone: Any) -> None:
-    for parts in (zone.around, zone.scheduler._zones):
+    for parts in (zone.around, zone.zones):
         parts.directory.refresh()
 
 
 def _forgive(zone: Any) -> None:
     """Forget which zones were silent, and which did not do what they had offered."""
-    for parts in (zone.around, zone.scheduler._zones):
+    for parts in (zone.around, zone.zones):
         parts.breaker._silent_until.clear()
-        parts.breaker._honoured.clear()
+        parts.breaker._honoured_shares.clear()
 
 
 def _scores(zone: Any, request: Any) -> tuple[str, dict[str, Any]]:
@@ -132,13 +137,13 @@ def _scores(zone: Any, request: Any) -> tuple[str, dict[str, Any]]:
 
 def _use(zone: Any, strategies: Sequence[str], options: Mapping[str, Any]) -> None:
     """Query zones below by other strategies from now on."""
-    from gantt import plugin_loader
-    from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
+    from gantt.zones.conf import load_strategies
+    from gantt.zones.service.offers.evaluate import ZoneSelection
 
-    for parts in (zone.around, zone.scheduler._zones):
-        loaded = plugin_loader.load(strategies, options, plugin_loader.STRATEGIES)
-        parts.evaluator._choosing = ZoneChoosing(loaded)
-        parts.evaluator._by_summary = False  # nothing is known in advance
+    for parts in (zone.around, zone.zones):
+        loaded = load_strategies(strategies, options)
+        parts.evaluator._choosing = ZoneSelection(loaded)
+        parts.evaluator._needs_summaries = False  # nothing is known in advance
 
 
 def _audit(zone: Any) -> int:
@@ -164,6 +169,7 @@ def _claims(zone: Any) -> list[tuple[str, str]]:
 
 
 _CALLS = {
+    'ping': lambda _: None,
     'refresh': _refresh,
     'forgive': _forgive,
     'scores': _scores,

@@ -17,18 +17,18 @@ from devel.sim.groups import descriptions
 from devel.sim.loop import Loop
 from devel.sim.network import Network
 from gantt import exceptions
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.groups.group_plan import PlannedMember
-from gantt.core.messages.group_description import GroupDescription
-from gantt.core.messages.place_group import (
+from gantt.core.messages.request import GroupRef, SelectDestinations
+from gantt.core.records.decision import Selection
+from gantt.groups.model.group_answer import GroupAnswer
+from gantt.groups.model.group_description import GroupDescription
+from gantt.groups.model.group_plan import PlannedMember
+from gantt.groups.model.place_group import (
     ChangeGroup,
     ExtendGroupPlan,
     PlaceGroup,
     ReleaseGroupPlan,
     ShowGroupPlan,
 )
-from gantt.core.messages.request import GroupRef, SelectDestinations
-from gantt.core.records.decision import Selection
 
 PLAN_BUDGETS_MS = (2_000, 6_000, 6_000, 12_000)
 LEASES = (None, 5, 10, 20, 40)
@@ -99,7 +99,7 @@ class GroupCallers(Conductors):
             return
         group = _replace(request.group, uuid=answer.group)
         for _ in range(rng.choice((0, 1, 1, 2))):
-            self._spawn(self._tend, request.request_id, group)
+            self._spawn(self._extend_or_release, request.request_id, group)
         if self._loses_host and rng.random() < 0.7:
             self._spawn(self._heal, group)
         self._create(group, answer, rng.choice((0.1, 3.0, 15.0)))
@@ -126,9 +126,9 @@ class GroupCallers(Conductors):
                 self._spawn(self._send, request)
             placed = self._send(request)
             if placed is None and rng.random() < 0.3:
-                placed = self._after_no(request)
+                placed = self._handle_refusal(request)
             if placed is not None:
-                self._use(placed)
+                self._use_places(placed)
                 if rng.random() < 0.7:
                     return
             self._loop.sleep(rng.uniform(0.1, 8.0))
@@ -160,7 +160,7 @@ class GroupCallers(Conductors):
         return None if uuid is None else GroupRef(uuid=uuid)
 
     # -- plans that there are ------------------------------------------------------------
-    def _tend(self, request_id: str, group: GroupDescription) -> None:
+    def _extend_or_release(self, request_id: str, group: GroupDescription) -> None:
         rng = self._rng
         uuid = str(group.uuid)
         for _ in range(rng.choice((1, 2, 3))):
@@ -178,7 +178,7 @@ class GroupCallers(Conductors):
             elif luck < 0.9:
                 self._call('release_group_plan', ReleaseGroupPlan(group=uuid, reason='not wanted'))
                 if rng.random() < 0.5:  # and planned once more
-                    self._again(group)
+                    self._plan_again(group)
                 return
             else:
                 self._cancel(request_id)
@@ -205,7 +205,7 @@ class GroupCallers(Conductors):
             self._create(group, answer, 5.0)
         return group
 
-    def _again(self, group: GroupDescription) -> None:
+    def _plan_again(self, group: GroupDescription) -> None:
         request = PlaceGroup(
             request_id=self._uuid(), group=group, budget_ms=self._rng.choice(PLAN_BUDGETS_MS)
         )
@@ -242,7 +242,7 @@ class GroupCallers(Conductors):
         try:
             answer: object = self._planners.call('conductor', method, message, seconds)
         except exceptions.GanttError as e:
-            self._loop.say('conductor', f'{method} {subject[:8]}: {type(e).__name__}')
+            self._loop.write_trace('conductor', f'{method} {subject[:8]}: {type(e).__name__}')
             return e
-        self._loop.say('conductor', f'{method} {subject[:8]}: done')
+        self._loop.write_trace('conductor', f'{method} {subject[:8]}: done')
         return answer

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from gantt.core.messages.group_description import (
+from gantt.core.messages.policy_set import GroupPolicyKind, LevelPolicy, Policy
+from gantt.core.messages.request import RequestSpec
+from gantt.groups.model.group_description import (
     GroupDescription,
     MemberDescription,
     OnDifference,
     OtherConsumers,
 )
-from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy, Policy
-from gantt.core.messages.request import RequestSpec
 
 RACKS = 4
 MEMBERS_MOST = 3

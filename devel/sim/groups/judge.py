@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 
 from devel.sim import judge
-from devel.sim.database import NO_LIMIT, SimDatabase
+from devel.sim.database import NO_LIMIT, SimMemoryDatabase
 from devel.sim.groups.callers import GroupCallers
 from devel.sim.groups.planners import PlannerProcess
 from devel.sim.groups.watch import GroupWatch
@@ -13,7 +13,7 @@ from gantt.core.records.decision import Outcome
 
 
 def violations(
-    database: SimDatabase,
+    database: SimMemoryDatabase,
     planners: Sequence[PlannerProcess],
     callers: GroupCallers,
     watch: GroupWatch,
@@ -21,8 +21,7 @@ def violations(
     """Return a line for each promise that was not kept."""
     lines: list[str] = []
     if not database.restored:
-        lines += [*watch.broken, *callers.broken]
-        lines += judge.one_outcome(callers)
+        lines += watch.broken
         lines += _planned_once(callers, watch)
         lines += _one_server_each(callers, database)
     for planner in planners:
@@ -39,7 +38,7 @@ def _planned_once(callers: GroupCallers, watch: GroupWatch) -> Iterable[str]:
             yield f'G5: request {request_id} was answered a plan that is not the one of its claims'
 
 
-def _one_server_each(callers: GroupCallers, database: SimDatabase) -> Iterable[str]:
+def _one_server_each(callers: GroupCallers, database: SimMemoryDatabase) -> Iterable[str]:
     """Check that a claim is reported to one server, and is where the answer has it."""
     claims = {item.id: item for item in database.stores.claims.list_claims(limit=NO_LIMIT)}
     consumer_of: dict[str, str] = {}

@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
+from devel.doubles import MemoryRecorder
 from devel.sim import network
+from devel.sim.database import SimDatabase
 from devel.sim.loop import Loop, Process, ProcessClock, SimSignal
-from devel.sim.schedulers import Lines
 from gantt import exceptions
 from gantt.core.claims.commit import CommitResult, RequestDraft
-from gantt.core.groups.group_answer import GroupAnswer
-from gantt.core.groups.model import Counts, Model, SolverGoal, SolverResult
-from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
 from gantt.core.placement.pipeline import Pipeline
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.groups.settings import PlannerSettings
-from gantt.scheduler.ports import Requests
-from gantt.scheduler.recorder import MemoryRecorder
+from gantt.groups.model.group_answer import GroupAnswer
+from gantt.groups.model.model import Counts, Model, SolverGoal, SolverResult
+from gantt.groups.model.place_group import ChangeGroup, PlaceGroup
+from gantt.groups.service.planner import GroupPlanner
+from gantt.groups.service.settings import PlannerSettings
+from gantt.scheduler.ports.requests import Requests
 from gantt.scheduler.settings import SchedulerSettings
 
 #: Between two polls of its thread for work that no signal announced.
 IDLE_SECONDS = 0.5
 #: A solver takes so long at most, and so does a plan on its way to its commit: others claim, report
 #: and die meanwhile.
-THINK_SECONDS = 2.0
+SOLVE_SECONDS_MAX = 2.0
 #: The method of the planner for each call, beside those that are queued.
 AT_ONCE = {
     'show_group_plan': 'show',
@@ -56,7 +56,7 @@ class SimSolver:
         free: Sequence[int] | None = None,
     ) -> SolverResult:
         """Solve as the port has it."""
-        self._loop.sleep(self._rng.uniform(0.0, min(seconds, THINK_SECONDS)))
+        self._loop.sleep(self._rng.uniform(0.0, min(seconds, SOLVE_SECONDS_MAX)))
         problem = 'the solver was killed' if self._rng.random() < 0.1 else ''
         return SolverResult('unknown', problem=problem)
 
@@ -73,7 +73,7 @@ class SlowCommits:
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
         """Commit as the port has it."""
         if self._rng.random() < 0.5:
-            self._loop.sleep(self._rng.uniform(0.0, THINK_SECONDS))
+            self._loop.sleep(self._rng.uniform(0.0, SOLVE_SECONDS_MAX))
         return self._line.commit(batch)
 
 
@@ -95,7 +95,7 @@ class PlannerProcess(Process):
     def __init__(
         self,
         loop: Loop,
-        database: Lines,
+        database: SimDatabase,
         pipeline: Pipeline,
         settings: SchedulerSettings,
         bounds: PlannerSettings,
@@ -127,7 +127,7 @@ class PlannerProcess(Process):
             except exceptions.Unavailable:
                 self.loop.sleep(1.0)
         self.ready = True
-        self.loop.say(self.name, 'is ready')
+        self.loop.write_trace(self.name, 'is ready')
         while True:
             if self.planner.step() == 0:
                 self._work.wait(IDLE_SECONDS)
@@ -178,7 +178,7 @@ class PlannerProcess(Process):
         if not self.alive:
             return
         result = f'revision {done.result().revision}' if error is None else type(error).__name__
-        self.loop.say(self.name, f'answers {request.request_id[:8]} {result}')
+        self.loop.write_trace(self.name, f'answers {request.request_id[:8]} {result}')
         if error is None:
             send(done.result(), None)
         elif isinstance(error, Exception):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from devel.sim import plan, schedulers
 from devel.sim.computes import Host
 from devel.sim.conductors import Deliver
-from devel.sim.database import SimDatabase
+from devel.sim.database import SimMemoryDatabase
 from devel.sim.groups import judge
 from devel.sim.groups.callers import GroupCallers
 from devel.sim.groups.descriptions import location_of
@@ -16,15 +16,15 @@ from devel.sim.groups.planners import PlannerProcess
 from devel.sim.groups.watch import GroupWatch
 from devel.sim.loop import Loop
 from devel.sim.network import Network, SimServer
-from devel.sim.plan import Blow, SimPlan
-from gantt.core.placement.pipeline import Pipeline
-from gantt.scheduler.groups.settings import PlannerSettings
+from devel.sim.plan import SimFault, SimPlan
+from devel.sim.sites import pipeline
+from gantt.groups.service.settings import PlannerSettings
 
 MakeRng = Callable[[str], random.Random]
 
 
 class GroupSide:
-    """The groups of a run; see the module docstring.
+    """The groups of a run.
 
     :ivar callers: the callers that have groups planned
     """
@@ -33,14 +33,13 @@ class GroupSide:
         self,
         planned: SimPlan,
         loop: Loop,
-        database: SimDatabase,
+        database: SimMemoryDatabase,
         network: Network,
-        pipeline: Pipeline,
         rng: MakeRng,
         deliver: Deliver,
     ) -> None:
         self._plan, self._loop, self._database = planned, loop, database
-        self._pipeline, self._rng = pipeline, rng
+        self._rng = rng
         self._starts = 0
         self._network = Network(loop, rng('network of planners'), self._servers)
         self._network.rates = planned.rates
@@ -54,7 +53,6 @@ class GroupSide:
             database.confirmed,
             planned.has('lose_host'),
         )
-        self.callers.reuses = not planned.has('restore')
         self.planners = [self._planner() for _ in range(planned.planners)]
 
     @property
@@ -66,10 +64,6 @@ class GroupSide:
         """Let hosts be in racks."""
         for number, host in enumerate(hosts):
             host.machine.location = location_of(number)
-
-    def begin(self) -> None:
-        """Let the stories begin."""
-        self.callers.begin(self._plan.groups)
 
     def violations(self) -> list[str]:
         """Return a line for each promise that was not kept."""
@@ -89,27 +83,27 @@ class GroupSide:
         return max(hosts, key=lambda host: counts[host.name])
 
     # -- the trouble ---------------------------------------------------------------------
-    def kill_planner(self, blow: Blow) -> None:
+    def kill_planner(self, fault: SimFault) -> None:
         """Kill a planner now, or at its next write; another one is started after a while."""
-        number = blow.whom % len(self.planners)
+        number = fault.whom % len(self.planners)
         process = self.planners[number]
-        if blow.when == 'now':
-            self._loop.say(process.name, 'is killed')
+        if fault.when == 'now':
+            self._loop.write_trace(process.name, 'is killed')
             process.die()
         else:
-            process.arm(blow.when)
-        self._loop.at(blow.seconds, self._again, number)
+            process.arm(fault.when)
+        self._loop.at(fault.seconds, self._again, number)
 
-    def skew_planner(self, blow: Blow, seconds: float) -> None:
+    def skew_planner(self, fault: SimFault, seconds: float) -> None:
         """Set the clock of a planner wrong by so many seconds."""
-        self.planners[blow.whom % len(self.planners)].skew = seconds
+        self.planners[fault.whom % len(self.planners)].skew = seconds
 
-    def blind_planner(self, blow: Blow) -> None:
+    def blind_planner(self, fault: SimFault) -> None:
         """Cut a planner off from all news."""
-        name = self.planners[blow.whom % len(self.planners)].name
-        self._loop.say(name, f'sees no news for {blow.seconds} s')
+        name = self.planners[fault.whom % len(self.planners)].name
+        self._loop.write_trace(name, f'sees no news for {fault.seconds} s')
         self._database.blind.add(name)
-        self._loop.at(blow.seconds, self._database.blind.discard, name)
+        self._loop.at(fault.seconds, self._database.blind.discard, name)
 
     # -- servers --------------------------------------------------------------------------
     def _servers(self) -> list[SimServer]:
@@ -122,7 +116,7 @@ class GroupSide:
         return PlannerProcess(
             self._loop,
             self._database,
-            self._pipeline,
+            pipeline(),
             settings,
             bounds,
             self._rng(f'solver {self._starts}'),

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callers of a zone that have the places in child zones redeemed before anything is built."""
+"""Callers of a zone that have the hosts in child zones unsealed before anything is built."""
 
 import random
 
 import msgspec
 
 from devel.sim import plan
-from devel.sim.conductors import Conductors
+from devel.sim.conductors import Conductors, Deliver
 from devel.sim.loop import Loop
+from devel.sim.sites import ZoneSite
 from devel.sim.trees.links import ZoneCall
-from devel.sim.trees.sites import ZoneSite
 from devel.sim.trees.watch import TreeWatch
 from gantt import exceptions
-from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, Selection
-from gantt.core.zones.messages import Redeem, RedeemedPlace
+from gantt.zones.model.messages import UnsealedHost, UnsealHost
 
-REDEEM_TRIES = 6
+UNSEAL_TRIES = 6
 
 
 class TreeCallers(Conductors):
@@ -31,14 +30,14 @@ class TreeCallers(Conductors):
         loop: Loop,
         rng: random.Random,
         root: ZoneSite,
-        sites: list[ZoneSite],
         watch: TreeWatch,
+        deliver: Deliver,
     ) -> None:
-        super().__init__(loop, root.network, rng, self._to_host)
-        self._root, self._sites, self._watch = root, sites, watch
+        super().__init__(loop, root.network, rng, deliver)
+        self._root, self._watch = root, watch
 
     def _send_once(self, request: SelectDestinations, keep: bool = True) -> Answer | None:
-        self._watch.asked(self._root.name, request)
+        self._watch.note_request(self._root.name, request)
         answer = super()._send_once(request, keep)
         if answer is not None and answer.outcome is Outcome.PLACED:
             self._watch.answered(self._root.name, answer)
@@ -62,32 +61,31 @@ class TreeCallers(Conductors):
         return msgspec.structs.replace(answer, selections=selections)
 
     def _on_host(self, chosen: Selection) -> Selection | None:
-        """Return a place as the zone that has it knows it."""
-        below, place, host = chosen.child, chosen.place, chosen.host
+        """Return a selection as the zone that has it knows it."""
+        below, sealed_host, host = chosen.child, chosen.sealed_host, chosen.host
         site = self._root
         while below:
             site = next(child for child in site.below if child.name == below)
-            redeemed = self._redeemed(site, place)
-            if redeemed is None:
+            unsealed = self._unsealed(site, sealed_host)
+            if unsealed is None:
                 return None
-            below, place, host = redeemed.child, redeemed.place, redeemed.host
+            below, sealed_host, host = unsealed.child, unsealed.sealed_host, unsealed.host
         # As the conductor of the zone that has the host sees it: a claim on a host of its own.
-        return msgspec.structs.replace(chosen, host=host, child='', place='')
+        return msgspec.structs.replace(chosen, host=host, child='', sealed_host='')
 
-    def _redeemed(self, site: ZoneSite, place: str) -> RedeemedPlace | None:
-        call = ZoneCall('', (), msgspec.json.encode(Redeem(place=place)))
-        for _ in range(REDEEM_TRIES):
+    def _unsealed(self, site: ZoneSite, sealed_host: str) -> UnsealedHost | None:
+        call = ZoneCall('', (), msgspec.json.encode(UnsealHost(sealed_host=sealed_host)))
+        for _ in range(UNSEAL_TRIES):
             try:
-                reply = site.network.call('conductor', 'redeem', call, plan.CALL_SECONDS / 4)
+                reply = site.network.call('conductor', 'unseal', call, plan.CALL_SECONDS / 4)
             except exceptions.GanttError:
                 reply = None
             if reply is not None and reply.status == 200:
-                return msgspec.json.decode(reply.body, type=RedeemedPlace)
+                return msgspec.json.decode(reply.body, type=UnsealedHost)
             if reply is not None and reply.status < 500 and reply.status != 429:
-                self._loop.say('conductor', f'{site.name} does not redeem: {reply.body!r:.120}')
+                self._loop.write_trace(
+                    'conductor', f'{site.name} does not unseal: {reply.body!r:.120}'
+                )
                 return None
             self._loop.sleep(self._rng.uniform(0.1, 1.0))
         return None
-
-    def _to_host(self, name: str, message: Build | Delete) -> bool:
-        return any(site.deliver(name, message) for site in self._sites)

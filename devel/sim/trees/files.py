@@ -79,10 +79,10 @@ class DatabaseFiles:
         file.clear()
         return file
 
-    def give_back(self, one: DatabaseFile) -> None:
+    def give_back(self, file: DatabaseFile) -> None:
         """Take back a file that is not used any more."""
-        one.before, one.now = _nothing, float
-        self._idle.append(one)
+        file.before, file.now = _nothing, float
+        self._idle.append(file)
 
     def close(self) -> None:
         """Delete all files."""

@@ -8,7 +8,8 @@ import msgspec
 
 from devel.sim.network import Network
 from gantt import exceptions
-from gantt.core.zones.messages import (
+from gantt.zones.client.http_calls import refusal_of
+from gantt.zones.model.messages import (
     ZoneAllocated,
     ZoneAllocation,
     ZoneChanges,
@@ -19,7 +20,6 @@ from gantt.core.zones.messages import (
     ZoneRecord,
     ZoneSummary,
 )
-from gantt.zones.http_calls import refusal_of
 
 T = TypeVar('T')
 #: Zone and id of the request, '' for what exists there: an answer has come.
@@ -106,7 +106,7 @@ class LossyLinks:
     def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:
         raise exceptions.Unavailable('it is not looked at from above in this world')
 
-    capacity = explain = marks = _none
+    capacity = explain = host_digests = _none
 
     def _call(
         self,

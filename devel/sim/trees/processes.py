@@ -1,46 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of a zone: its scheduler, and the interface for the zone above."""
+"""A process of a zone: its scheduler, and the interface for the parent zone."""
 
-import collections
 import functools
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
 from devel.sim import network
-from devel.sim.loop import Loop, Process, SimSignal
+from devel.sim.database import SimDatabase
+from devel.sim.loop import Loop
 from devel.sim.network import SimReply
 from devel.sim.schedulers import LATE_SECONDS, SchedulerProcess
-from devel.sim.trees.databases import ZoneDatabase
+from devel.sim.tasks import TaskPool
 from devel.sim.trees.links import LossyLinks, ZoneCall, ZoneReply
-from devel.sim.zones.runner import TaskRunner
-from gantt import exceptions, plugin_loader
+from gantt import exceptions
+from gantt.cmd import policies
 from gantt.core.messages.request import CancelClaims, ExtendClaims, SelectDestinations
+from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome, error_of
-from gantt.core.zones.messages import Redeem, ZoneAllocation, ZoneEvaluation, ZoneLease
-from gantt.core.zones.strategy import ZoneStrategy
-from gantt.http import errors, gates, policy
+from gantt.groups.insights import HOOKS
+from gantt.http import errors, gates
 from gantt.http.caller import Caller
-from gantt.http.context import HandlerContext
-from gantt.http.handlers import zones
+from gantt.http.context import LocalAnswers
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.waiter import Signal, Waiter
-from gantt.scheduler.zones import follow
-from gantt.scheduler.zones.context import ZoneConcurrency, ZoneContext
-from gantt.scheduler.zones.offers import summaries
-from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
+from gantt.zones.http import requests as zones
+from gantt.zones.http.context import ZoneHandlerContext
+from gantt.zones.http.routes import ROUTES
+from gantt.zones.model.messages import UnsealHost, ZoneAllocation, ZoneEvaluation, ZoneLease
+from gantt.zones.model.strategies import ZoneStrategy
+from gantt.zones.service import follow
+from gantt.zones.service.context import ZoneContext
+from gantt.zones.service.offers import summaries
+from gantt.zones.service.offers.evaluate import ZoneSelection
+from gantt.zones.service.place_over_zones import place_over_zones
+from gantt.zones.service.share_claimer import RESOLVE_SECONDS
 
 Handler = Callable[..., object]
 
 
-def _changes(world: HandlerContext, caller: Caller, since: float, behind: str | None) -> object:
-    query = zones.ChangesQuery(since=since, behind=behind)
-    return zones.show_zone_changes(world, caller, query)
+def _changes(
+    handler_context: ZoneHandlerContext, caller: Caller, since: float, after: str | None
+) -> object:
+    query = zones.ChangesQuery(since=since, after_claim=after)
+    return zones.show_zone_changes(handler_context, caller, query)
 
 
 #: Requests of a parent zone, or of a conductor of this one, with the type of the body.
@@ -53,7 +59,7 @@ CALLS: Mapping[str, tuple[Handler, Any]] = {
     'zone release': (zones.release_zone_allocation, None),
     'zone extend': (zones.extend_zone_lease, ZoneLease),
     'zone changes': (_changes, None),
-    'redeem': (zones.redeem_place, Redeem),
+    'unseal': (zones.unseal_host, UnsealHost),
 }
 
 
@@ -68,16 +74,15 @@ class AnswerWatch(Protocol):
 
 
 class TreeSurroundings(NamedTuple):
-    """The parts that all processes of a tree share.
+    """State that all processes of a tree share.
 
     :ivar networks: lines to each zone, by uuid
     :ivar watch: is notified of answers
     """
 
-    loop: Loop
     strategies: Sequence[ZoneStrategy]
-    networks: Mapping[str, network.Network]
-    watch: 'AnswerWatch'
+    networks: dict[str, network.Network]
+    watch: AnswerWatch
 
 
 class SimZoneProcess(SchedulerProcess):
@@ -87,20 +92,22 @@ class SimZoneProcess(SchedulerProcess):
     """
 
     idle_seconds = 5.0  # whatever it has to do wakes it
+    # After its budget a request queries the state of an allocation, then has it end.
+    late_seconds = LATE_SECONDS + 2 * RESOLVE_SECONDS
 
     def __init__(
         self,
-        around: TreeSurroundings,
-        name: str,
-        zone: str,
-        database: ZoneDatabase,
+        loop: Loop,
+        database: SimDatabase,
+        pipeline: Pipeline,
         settings: SchedulerSettings,
+        zone: str,
+        around: TreeSurroundings,
     ) -> None:
-        loop, pipeline = around.loop, plugin_loader.load_pipeline()
-        super().__init__(loop, name, database, pipeline, settings)
+        super().__init__(loop, database, pipeline, settings)
         self.zone, self._watch = zone, around.watch
-        stores = self.scheduler.stores
-        self.insights = Insights(stores, pipeline, settings, self.clock, max_age=0.0)
+        stores = self.stores
+        self.insights = Insights(stores, pipeline, HOOKS, settings, self.clock, max_age=0.0)
         links = LossyLinks(
             zone,
             lambda: self.parts.directory.own_uuid(),
@@ -114,26 +121,25 @@ class SimZoneProcess(SchedulerProcess):
             lambda: pipeline,
             settings,
             self.recorder.count,
-            ZoneChoosing(around.strategies, random.Random(f'strategies of {name}')),
-            ZoneConcurrency(
-                TaskRunner(loop, self),
-                lambda most, what: TaskThreads(loop, self, self._requests.set, most, what),
-            ),
+            ZoneSelection(around.strategies, random.Random(f'strategies of {self.name}')),
+            lambda most, _: TaskPool(loop, self, most, self._requests.set),
         )
         # They are read by a task, and hosts by the caller for offers.
         self.parts.summaries.close()
         self.parts.refresher.close()
-        self.scheduler.speak_with(self.parts)
+        self._follower = place_over_zones(stores, self.scheduler, self.parts).follower
         http = HttpSettings()
-        self.world = HandlerContext(
+        self.handler_context = ZoneHandlerContext(
             self.insights,
             stores,
             ClientInside(self),  # type: ignore[arg-type]  # pools are not asked for
             self.recorder,  # type: ignore[arg-type]  # nothing is rendered
             http,
             {},
-            policy.defaults(),
-            gates.gates(http),
+            policies.defaults(),
+            gates.quota_gates(http),
+            LocalAnswers(self.insights),  # nobody asks for any
+            ROUTES,
             self.parts,
         )
 
@@ -143,7 +149,7 @@ class SimZoneProcess(SchedulerProcess):
             try:
                 self.parts.directory.refresh()
                 self.parts.directory.identity()
-                self.insights.freshen()
+                self.insights.refresh()
                 break
             except exceptions.Unavailable:
                 self.loop.sleep(1.0)
@@ -153,14 +159,12 @@ class SimZoneProcess(SchedulerProcess):
             self.loop.spawn(self, 'summaries', self._read_summaries)
 
     def _follow(self) -> None:
-        follower = self.scheduler.follower
-        assert follower is not None
         while True:
-            self.loop.sleep(follow.EACH_SECONDS)
+            self.loop.sleep(follow.ROUND_SECONDS)
             try:
-                follower.step()
+                self._follower.step()
             except exceptions.Unavailable as e:
-                self.loop.say(self.name, f'follows nobody: {e.message[:60]}')
+                self.loop.write_trace(self.name, f'follows nobody: {e.message[:60]}')
 
     def _read_summaries(self) -> None:
         while True:
@@ -168,8 +172,10 @@ class SimZoneProcess(SchedulerProcess):
                 try:
                     self.parts.summaries.read(zone)
                 except exceptions.GanttError as e:
-                    self.loop.say(self.name, f'{zone.name} does not say what it has: {e.code}')
-            self.loop.sleep(summaries.EACH_SECONDS)
+                    self.loop.write_trace(
+                        self.name, f'{zone.name} does not say what it has: {e.code}'
+                    )
+            self.loop.sleep(summaries.ROUND_SECONDS)
 
     # -- its door --------------------------------------------------------------------
     def _handle(self, method: str, message: Any, answer: network.Answer) -> None:
@@ -202,14 +208,14 @@ class SimZoneProcess(SchedulerProcess):
         if body is not None:
             words = (*words, msgspec.json.decode(call.body, type=body))
         try:
-            result = handler(self.world, Caller(user=call.parent), *words)
+            result = handler(self.handler_context, Caller(user=call.parent), *words)
         except exceptions.GanttError as e:
             return ZoneReply(e.http_status, errors.body_of(e, '-'))
         return ZoneReply(200, msgspec.json.encode(result))
 
 
 class ClientInside:
-    """Requests of the zone above, to the scheduler of the same process."""
+    """Requests of the parent zone, to the scheduler of the same process."""
 
     def __init__(self, process: SimZoneProcess) -> None:
         self._process = process
@@ -235,58 +241,3 @@ class ClientInside:
     def extend_claims(self, request_id: str, seconds: int) -> object:
         scheduler = self._process.scheduler
         return scheduler.extend(ExtendClaims(request_id=request_id, seconds=seconds))
-
-
-_Job = tuple[Callable[..., Any], tuple[Any, ...], 'Future[Any]']
-
-
-class TaskThreads:
-    """See ``scheduler.zones.threads``.
-
-    :param most: jobs at once
-    :param wake: is called when a job is about to wait for the thread that places
-    """
-
-    def __init__(
-        self, loop: Loop, process: Process, wake: Callable[[], None], most: int, name: str
-    ) -> None:
-        self._loop, self._process, self._wake = loop, process, wake
-        self._most, self._name = most, name
-        self._running = 0
-        self._waiting: collections.deque[_Job] = collections.deque()
-
-    def begin(self, job: Callable[..., Any], *args: Any) -> 'Future[Any]':
-        future: Future[Any] = Future()
-        self._waiting.append((job, args, future))
-        self._next()
-        return future
-
-    def wait(self, begun: 'Collection[Future[Any]]', seconds: float) -> None:
-        end = self._loop.now + seconds
-        signal = SimSignal(self._loop)
-        for future in begun:
-            future.add_done_callback(lambda _: signal.set())
-        while not all(future.done() for future in begun) and self._loop.now < end:
-            signal.wait(end - self._loop.now)
-            signal.clear()
-
-    def waiter(self) -> Waiter:
-        self._wake()
-        return Waiter(cast(Signal, SimSignal(self._loop)))
-
-    def close(self) -> None:
-        self._waiting.clear()
-
-    def _next(self) -> None:
-        while self._waiting and self._running < self._most:
-            self._running += 1
-            self._loop.spawn(self._process, self._name, self._do, *self._waiting.popleft())
-
-    def _do(self, job: Callable[..., Any], args: tuple[Any, ...], found: 'Future[Any]') -> None:
-        try:
-            found.set_result(job(*args))
-        except Exception as e:
-            found.set_exception(e)
-        finally:
-            self._running -= 1
-            self._next()

@@ -16,7 +16,7 @@ from devel.sim.loop import Loop
 from devel.sim.zones import placing
 from devel.sim.zones.zone import ClaimInTree, SimZone
 from gantt import exceptions
-from gantt.core.zones.messages import (
+from gantt.zones.model.messages import (
     PlacedBelow,
     ZoneAllocated,
     ZoneAllocation,
@@ -45,8 +45,8 @@ class ZoneLinks:
     :param loop: the loop whose time passes on the way; None: no time passes
     """
 
-    def __init__(self, loop: Loop | None, dice: random.Random) -> None:
-        self._loop, self._dice = loop, dice
+    def __init__(self, loop: Loop | None, rng: random.Random) -> None:
+        self._loop, self._rng = loop, rng
         self.zones: dict[str, SimZone] = {}
         self.calls: Counter[str] = Counter()
         self.evaluations = self.allocations = 0
@@ -92,7 +92,7 @@ class ZoneLinks:
             PlacedBelow(
                 consumer=consumer,
                 claim_id=claim.claim_id,
-                place=f'{claim.zone.name}/{claim.host}',
+                sealed_host=f'{claim.zone.name}/{claim.host}',
                 lease_seconds=LEASE_SECONDS,
             )
             for consumer, claim in zip(body.request.consumers, carried_out.claims, strict=True)
@@ -111,11 +111,11 @@ class ZoneLinks:
     def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:
         raise exceptions.Unavailable('links of a simulation lose no answers')
 
-    allocation = capacity = extend = explain = changes = marks = _none
+    allocation = capacity = extend = explain = changes = host_digests = _none
 
     def _now(self) -> float:
         return 0.0 if self._loop is None else self._loop.now
 
     def _travel(self) -> None:
         if self._loop is not None:
-            self._loop.sleep(self._dice.lognormvariate(math.log(WAY_SECONDS), WAY_SPREAD))
+            self._loop.sleep(self._rng.lognormvariate(math.log(WAY_SECONDS), WAY_SPREAD))

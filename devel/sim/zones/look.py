@@ -12,24 +12,23 @@ from typing import cast
 import msgspec
 import numpy as np
 
-from devel.sim.zones.zone import ABOVE, ClaimInTree, SimZone
+from devel.sim.zones.zone import PARENT_NAME, ClaimInTree, SimZone
 from gantt.core.messages.request import Policy, RequestSpec, SelectDestinations
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.members import placed_of
 from gantt.core.table.columns import FloatArray, IntArray
-from gantt.core.zones import choice
-from gantt.core.zones.choice import Share
-from gantt.scheduler.groups.group_members import GroupMembers
+from gantt.groups.service.group_members import GroupMembers
 from gantt.scheduler.request.planner import plan_dry_run
-from gantt.scheduler.zones.share_claimer import among
-from gantt.scheduler.zones.zone_planner import WANT
+from gantt.zones.model import choice
+from gantt.zones.model.choice import ZoneShare
+from gantt.zones.service.zone_planner import OFFERS_WANTED
 
 #: Totals that differ by less are equal.
-EQUAL = 1e-9
+SCORE_TOLERANCE = 1e-9
 
 
-class FullLook:
+class BruteForceScores:
     """The hosts that fit one member, with their scores.
 
     :param zones: with hosts
@@ -43,7 +42,7 @@ class FullLook:
         self._scores: dict[str, tuple[IntArray, FloatArray]] = {}
         for zone in zones:
             run = FilterRun(zone.table, spec, pipeline)
-            run.look(consumer)
+            run.evaluate(consumer)
             if run.left:
                 ranking = run.rank()
                 self._scores[zone.uuid] = ranking.rows, ranking.total
@@ -58,7 +57,7 @@ class FullLook:
         rows, totals = self._scores[zone.uuid]
         row = zone.table.host_state(host).row
         at = int(np.searchsorted(rows, row))
-        better = int(np.count_nonzero(self._all > totals[at] + EQUAL))
+        better = int(np.count_nonzero(self._all > totals[at] + SCORE_TOLERANCE))
         return 1.0 - better / len(self._all)
 
 
@@ -72,14 +71,14 @@ def _of_one(request: SelectDestinations) -> RequestSpec:
     return msgspec.structs.replace(spec, resources=resources, group=None, destination=None)
 
 
-def shares_of(zones: Iterable[SimZone], request: SelectDestinations) -> list[Share]:
+def shares_of(zones: Iterable[SimZone], request: SelectDestinations) -> list[ZoneShare]:
     """Return where a request goes if all zones are queried now; empty: there is no room."""
-    choices, from_above = [], msgspec.structs.replace(request, parent=ABOVE)
+    choices, from_above = [], msgspec.structs.replace(request, parent=PARENT_NAME)
     for zone in zones:
-        for offer in zone.own.offers(from_above, WANT, is_only=True).choices:
+        for offer in zone.own.offers(from_above, OFFERS_WANTED, is_only=True).choices:
             choices.append(msgspec.structs.replace(offer, child=zone.uuid))
     members = range(len(request.consumers))
-    return choice.split(members, choice.ranked(choices), choice.is_whole(request))
+    return choice.split_over_choices(members, choice.best_first(choices), choice.is_whole(request))
 
 
 class SampledRequest:
@@ -116,17 +115,21 @@ class Sampler:
         sampled = self._of_consumer.get(request.consumers[0])
         if sampled is None:
             return None
-        looked = FullLook(self.zones, sampled.request, self._pipeline)
-        brute = self._brute(sampled.request, looked) if sampled.brute is None else sampled.brute
+        looked = BruteForceScores(self.zones, sampled.request, self._pipeline)
+        brute = (
+            self._brute_force_quality(sampled.request, looked)
+            if sampled.brute is None
+            else sampled.brute
+        )
         return sampled, looked, brute
 
     def after(self, noted: object, claims: list[ClaimInTree]) -> None:
         if noted is not None:
-            sampled, looked, brute = cast(tuple[SampledRequest, FullLook, float], noted)
+            sampled, looked, brute = cast(tuple[SampledRequest, BruteForceScores, float], noted)
             sampled.brute = brute
             sampled.qualities += [looked.quality(claim.zone, claim.host) for claim in claims]
 
-    def _brute(self, request: SelectDestinations, looked: FullLook) -> float:
+    def _brute_force_quality(self, request: SelectDestinations, looked: BruteForceScores) -> float:
         of_uuid = {zone.uuid: zone for zone in self.zones}
         qualities: list[float] = []
         for share in shares_of(self.zones, request):
@@ -135,12 +138,12 @@ class Sampler:
         return float(np.mean(qualities)) if qualities else 0.0
 
 
-def _hosts(zone: SimZone, request: SelectDestinations, share: Share) -> list[str]:
+def _hosts(zone: SimZone, request: SelectDestinations, share: ZoneShare) -> list[str]:
     """Return the hosts that members of a share would be claimed on."""
     consumers = [request.consumers[member] for member in share.members]
     part = msgspec.structs.replace(request, consumers=consumers, dry_run=True, alternates=0)
     hosts = [host for item in share.offers for host in item.place.hosts]
-    narrowed = among(part, list(dict.fromkeys(hosts)))
+    narrowed = part.on_hosts(list(dict.fromkeys(hosts)))
     planned = plan_dry_run(
         zone.stores,
         zone.table,

@@ -13,25 +13,26 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from devel.sim.loop import Loop, Process, ProcessClock, Stacks
+from devel.sim.loop import Loop, Process, ProcessClock, TaskThreadPool
+from devel.sim.tasks import TaskPool
 from devel.sim.zones import stock
 from devel.sim.zones.links import ZoneLinks, unchanged
 from devel.sim.zones.look import Sampler, shares_of
 from devel.sim.zones.placing import carry_out
-from devel.sim.zones.runner import TaskRunner
 from devel.sim.zones.stock import RARE_TRAIT
 from devel.sim.zones.zone import SimZone, Surroundings
 from gantt import plugin_loader
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDestinations
-from gantt.core.zones.messages import ZoneRecord, ZoneSummary
-from gantt.core.zones.strategies import DEFAULT
+from gantt.zones.conf import load_strategies
+from gantt.zones.model.messages import ZoneRecord, ZoneSummary
+from gantt.zones.model.strategies import DEFAULT
 
 #: Between two bursts, how long it takes until all of one have begun, and a step of the load.
 BURST_SECONDS, BEGIN_SECONDS, STEP_SECONDS = 8.0, 0.02, 32.0
 #: Summaries of room: as it is, once and never again, anything, the opposite.
 SUMMARIES = ('true', 'frozen', 'random', 'inverted')
-_MANY = 1_000_000
+_REQUEST_LIMIT = 1_000_000
 
 
 class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,26 +101,26 @@ class TreeRun:
     def __init__(
         self,
         plan: TreePlan,
-        stacks: Stacks | None = None,
+        stacks: TaskThreadPool | None = None,
         note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.plan, self._note = plan, note
-        self.loop = Loop(stacks or Stacks())
+        self.loop = Loop(stacks or TaskThreadPool())
         self._process = Process(self.loop, 'tree')
-        self.links = ZoneLinks(self.loop, self._dice('ways'))
+        self.links = ZoneLinks(self.loop, self._rng('ways'))
         pipeline = plugin_loader.load_pipeline()
         self.sampler = Sampler(pipeline)
         around = Surroundings(
             clock=ProcessClock(self._process),
             pipeline=pipeline,
             links=self.links,
-            runner=lambda: TaskRunner(self.loop, self._process),
-            strategies=plugin_loader.load(plan.strategies, plan.options, plugin_loader.STRATEGIES),
-            dice=self._dice('strategies'),
+            threads=lambda most, _: TaskPool(self.loop, self._process, most),
+            strategies=load_strategies(plan.strategies, plan.options),
+            rng=self._rng('strategies'),
             watch=self.sampler,
         )
         each = max(1, plan.hosts // (plan.middle * plan.sites))
-        self.tree = stock.planted(around, plan.middle, plan.sites, each, plan.load, plan.seed)
+        self.tree = stock.build_tree(around, plan.middle, plan.sites, each, plan.load, plan.seed)
         self.links.zones = {zone.uuid: zone for zone in self.tree.zones}
         self.links.altered = self._altered()
         self.sampler.zones = [site.zone for site in self.tree.sites]
@@ -135,23 +136,23 @@ class TreeRun:
 
     # -- the course of a run -----------------------------------------------------------
     def _figures(self) -> TreeFigures:
-        plan, dice = self.plan, self._dice('bursts')
+        plan, rng = self.plan, self._rng('bursts')
         self._note('zones read what those below them have')
         for zone in [*self.tree.middle, self.tree.top]:
             for child in zone.children:
                 zone.parts.summaries.read(child)
                 if plan.summaries != 'frozen':
-                    self.loop.at(dice.uniform(0, plan.age), self._read, zone, child)
-        requests = orders(plan.requests, plan.seed)
+                    self.loop.at(rng.uniform(0, plan.age), self._read, zone, child)
+        requests = random_requests(plan.requests, plan.seed)
         share = plan.samples / len(requests)
-        sampled = [self.sampler.sample(item) for item in requests if dice.random() < share]
+        sampled = [self.sampler.sample(item) for item in requests if rng.random() < share]
         # By then what they know is as old as it is later on.
         begin = plan.age
         self._live(0.0, begin)
         for number in range(plan.bursts):
             at = begin + number * BURST_SECONDS
             for item in requests[number * plan.concurrent : (number + 1) * plan.concurrent]:
-                self.loop.at(dice.uniform(0, BEGIN_SECONDS), self._begin, item)
+                self.loop.at(rng.uniform(0, BEGIN_SECONDS), self._begin, item)
             self._live(at, at + BURST_SECONDS)
             self._note(f'burst {number + 1} of {plan.bursts}; missed: {self._missed}')
         measured = [item for item in sampled if item.brute is not None]
@@ -205,19 +206,19 @@ class TreeRun:
         self._missed += bool(shares_of(self.sampler.zones, request))
 
     # -- inside ------------------------------------------------------------------------
-    def _dice(self, what: str) -> random.Random:
+    def _rng(self, what: str) -> random.Random:
         return random.Random(f'{what} {self.plan.seed}')
 
     def _altered(self) -> Callable[[ZoneRecord, ZoneSummary], ZoneSummary]:
         """Return the function that changes the summary of a zone."""
-        dice = self._dice('summaries')
+        rng = self._rng('summaries')
 
         def anything(zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
-            fits = {name: dice.randrange(_MANY) for name in summary.fits}
-            return msgspec.structs.replace(summary, fits=fits, revision=str(dice.random()))
+            fits = {name: rng.randrange(_REQUEST_LIMIT) for name in summary.fits}
+            return msgspec.structs.replace(summary, fits=fits, revision=str(rng.random()))
 
         def opposite(zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
-            fits = {name: _MANY // (1 + count) for name, count in summary.fits.items()}
+            fits = {name: _REQUEST_LIMIT // (1 + count) for name, count in summary.fits.items()}
             return msgspec.structs.replace(summary, fits=fits)
 
         return {'random': anything, 'inverted': opposite}.get(self.plan.summaries, unchanged)
@@ -235,16 +236,16 @@ KINDS: dict[str, int] = {'one': 84, 'together': 5, 'apart': 5, 'several': 4, 'ra
 MEMBERS_MOST, MEMBER_VCPUS_MOST = 5, 8
 
 
-def orders(count: int, seed: int) -> list[SelectDestinations]:
+def random_requests(count: int, seed: int) -> list[SelectDestinations]:
     """Return so many requests; they follow from the seed."""
-    dice = random.Random(f'orders {seed}')
-    return [_order(number, seed, dice) for number in range(count)]
+    rng = random.Random(f'orders {seed}')
+    return [_random_request(number, seed, rng) for number in range(count)]
 
 
-def _order(number: int, seed: int, dice: random.Random) -> SelectDestinations:
-    kind = _drawn(KINDS, dice)
-    members = dice.randint(2, MEMBERS_MOST) if kind in ('together', 'apart', 'several') else 1
-    vcpus, each = _drawn(VCPUS, dice), _drawn(GIB_EACH, dice)
+def _random_request(number: int, seed: int, rng: random.Random) -> SelectDestinations:
+    kind = _weighted_choice(KINDS, rng)
+    members = rng.randint(2, MEMBERS_MOST) if kind in ('together', 'apart', 'several') else 1
+    vcpus, each = _weighted_choice(VCPUS, rng), _weighted_choice(GIB_EACH, rng)
     if members > 1:
         vcpus = min(vcpus, MEMBER_VCPUS_MOST)
     policies = {'together': Policy.AFFINITY, 'apart': Policy.ANTI_AFFINITY}
@@ -263,5 +264,5 @@ def _order(number: int, seed: int, dice: random.Random) -> SelectDestinations:
     )
 
 
-def _drawn(of: dict[T, int], dice: random.Random) -> T:
-    return dice.choices(list(of), list(of.values()))[0]
+def _weighted_choice(of: dict[T, int], rng: random.Random) -> T:
+    return rng.choices(list(of), list(of.values()))[0]

@@ -19,7 +19,7 @@ RARE_TRAIT, RARE_SHARE = 'CUSTOM_RARE', 0.05
 #: Seconds of the database's clock: hosts have just reported, and no time passes for them.
 NOW = 1_000_000.0
 #: How unevenly hosts of a zone are loaded: the smaller the more.
-EVENNESS = 1.2
+LOAD_EVENNESS = 1.2
 #: Of the mean free share: between zones of the middle, and between those below one; how far a
 #: zone's own one moves in one step; the ends.
 BETWEEN, WITHIN, STEP, LEAST_FREE, MOST_FREE = 0.06, 0.06, 0.02, 0.005, 0.6
@@ -34,13 +34,13 @@ class SimSite:
     :ivar lean: how much more memory than processors is free
     """
 
-    def __init__(self, zone: SimZone, free: float, lean: float, dice: np.random.Generator) -> None:
-        self.zone, self.free, self.lean, self._dice = zone, free, lean, dice
+    def __init__(self, zone: SimZone, free: float, lean: float, rng: np.random.Generator) -> None:
+        self.zone, self.free, self.lean, self._rng = zone, free, lean, rng
         self._draw(range(len(zone.table)))
 
     def step(self) -> None:
         """Let time pass: claims get into the rows of hosts, some hosts get other guests."""
-        self.free = float(np.clip(self.free + self._dice.normal(0, STEP), LEAST_FREE, MOST_FREE))
+        self.free = float(np.clip(self.free + self._rng.normal(0, STEP), LEAST_FREE, MOST_FREE))
         zone, table = self.zone, self.zone.table
         for provider_id, claims in zone.laid.items():
             row = table.hosts[table.row_by_id[provider_id]]
@@ -48,11 +48,11 @@ class SimSite:
             for amounts in claims.values():
                 for name, amount in amounts.items():
                     used[name] = used.get(name, 0) + amount
-            placed = list(table.placed.on(provider_id).values())
+            placed = list(table.placed.on_provider(provider_id).values())
             self._write(row, used, placed)
         zone.laid.clear()
-        many = self._dice.binomial(len(table), STEP_SHARE)
-        self._draw(self._dice.choice(len(table), many, replace=False).tolist())
+        many = self._rng.binomial(len(table), STEP_SHARE)
+        self._draw(self._rng.choice(len(table), many, replace=False).tolist())
 
     def overcommitted(self) -> int:
         """Return hosts with less than nothing left of something."""
@@ -63,9 +63,9 @@ class SimSite:
 
     def _draw(self, rows: 'range | list[int]') -> None:
         """Draw other guests on these hosts."""
-        many, dice = len(rows), self._dice
-        vcpus = np.minimum(dice.gamma(EVENNESS, self.free / EVENNESS, many), 1.0)
-        memory = np.clip(vcpus * self.lean * dice.uniform(0.6, 1.4, many), 0.0, 1.0)
+        many, rng = len(rows), self._rng
+        vcpus = np.minimum(rng.gamma(LOAD_EVENNESS, self.free / LOAD_EVENNESS, many), 1.0)
+        memory = np.clip(vcpus * self.lean * rng.uniform(0.6, 1.4, many), 0.0, 1.0)
         free = zip(
             (vcpus * VCPUS).astype(int).tolist(), (memory * GIB).astype(int).tolist(), strict=True
         )
@@ -109,7 +109,7 @@ class Tree(msgspec.Struct, frozen=True):
         return [self.top, *self.middle, *(site.zone for site in self.sites)]
 
 
-def planted(
+def build_tree(
     around: Surroundings, middle: int, sites: int, hosts: int, load: float, seed: int
 ) -> Tree:
     """Return a tree.
@@ -119,18 +119,18 @@ def planted(
     :param hosts: in each of them
     :param load: mean share of processors in use
     """
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     plain, rare = idle(hosts), idle(hosts, (RARE_TRAIT,))
     tree = Tree(SimZone('top', around), [], [])
     for i in range(middle):
         between = SimZone(f'm{i}', around)
         tree.top.put_above(between)
         tree.middle.append(between)
-        mean = 1.0 - load + dice.normal(0, BETWEEN)
+        mean = 1.0 - load + rng.normal(0, BETWEEN)
         for k in range(sites):
-            table = (rare if dice.random() < RARE_SHARE else plain).copy()
+            table = (rare if rng.random() < RARE_SHARE else plain).copy()
             zone = SimZone(f'm{i}-{k}', around, table)
             between.put_above(zone)
-            free = float(np.clip(mean + dice.normal(0, WITHIN), LEAST_FREE, MOST_FREE))
-            tree.sites.append(SimSite(zone, free, float(dice.uniform(0.7, 1.4)), dice))
+            free = float(np.clip(mean + rng.normal(0, WITHIN), LEAST_FREE, MOST_FREE))
+            tree.sites.append(SimSite(zone, free, float(rng.uniform(0.7, 1.4)), rng))
     return tree

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
 import msgspec
@@ -16,25 +16,25 @@ from gantt.core.messages.request import OfferedPlace, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.members import placed_of
 from gantt.core.table.host_table import HostTable
-from gantt.core.zones import choice
-from gantt.core.zones.choice import Choice
-from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, ZoneRecord
-from gantt.core.zones.strategy import ZoneStrategy
-from gantt.scheduler.groups.group_members import GroupMembers
-from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, ZoneRegistry, ZoneRequests
-from gantt.scheduler.ports.zones import ZoneIdentity, Zones
+from gantt.groups.service.group_members import GroupMembers
+from gantt.scheduler.host_cache import HostFollower
+from gantt.scheduler.ports.process import Clock
 from gantt.scheduler.request.planner import Planner
 from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.context import ZoneConcurrency, ZoneContext
-from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
-from gantt.scheduler.zones.offers.local_hosts import LocalHosts
-from gantt.scheduler.zones.offers.queries import CallRunner
-from gantt.scheduler.zones.share_claimer import on_local_hosts
+from gantt.zones.model import choice
+from gantt.zones.model.choice import ZoneChoice
+from gantt.zones.model.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, ZoneRecord
+from gantt.zones.model.strategies import ZoneStrategy
+from gantt.zones.ports import ZoneCalls, ZoneIdentity, ZoneRegistry, ZoneRequests
+from gantt.zones.service.context import ZoneContext
+from gantt.zones.service.offers.evaluate import ZoneSelection
+from gantt.zones.service.offers.local_hosts import LocalHosts
+from gantt.zones.service.share_claimer import on_local_hosts
+from gantt.zones.service.threads import MakeThreads
 
-#: As what the zone above is registered.
-ABOVE = 'above'
+#: As what the parent zone is registered.
+PARENT_NAME = 'above'
 
 
 class ClaimInTree(NamedTuple):
@@ -46,7 +46,7 @@ class ClaimInTree(NamedTuple):
     claim_id: str
 
 
-class Links(Zones, Protocol):
+class Links(ZoneCalls, Protocol):
     """Calls from a zone to those below it."""
 
     def claims(self, key: str) -> list[ClaimInTree]:
@@ -66,7 +66,7 @@ class ClaimWatch(Protocol):
 class Surroundings(NamedTuple):
     """The parts that all zones of a tree share.
 
-    :ivar runner: builds what carries out the calls of one zone
+    :ivar threads: creates those of the calls of one zone
     :ivar strategies: by which zones are queried
     :ivar watch: None: no observer
     """
@@ -74,9 +74,9 @@ class Surroundings(NamedTuple):
     clock: Clock
     pipeline: Pipeline
     links: Links
-    runner: Callable[[], CallRunner]
+    threads: MakeThreads
     strategies: Sequence[ZoneStrategy]
-    dice: random.Random
+    rng: random.Random
     watch: ClaimWatch | None = None
 
 
@@ -103,7 +103,7 @@ class GroupsAnywhere:
         return ''
 
 
-class TableAsItIs(HostFollower):
+class TrueTable(HostFollower):
     """A table that is the truth: there is no database that it could be older than."""
 
     def table(self, max_age: float = 1.0) -> HostTable:
@@ -126,7 +126,7 @@ class TableAsItIs(HostFollower):
 
 
 class SimZone:
-    """One simulated zone; see the module docstring.
+    """One simulated zone: its table, its planner, its evaluation and summary.
 
     :ivar parts: its evaluation of requests, and its summary
     :ivar own: its own hosts alone
@@ -142,7 +142,7 @@ class SimZone:
             zones=cast(ZoneRegistry, self._zones),
             zone_requests=cast(ZoneRequests, GroupsAnywhere()),
         )
-        self.cache = TableAsItIs(stores.feed, stores.vocabulary, around.clock)
+        self.cache = TrueTable(stores.feed, stores.vocabulary, around.clock)
         if table is not None:
             self.cache.working = table
         self.settings = settings = SchedulerSettings(worker=name)
@@ -152,15 +152,15 @@ class SimZone:
             self.cache,
             lambda: around.pipeline,
             settings,
-            _not_counted,
-            ZoneChoosing(around.strategies, around.dice),
-            ZoneConcurrency(around.runner()),
+            _ignore_count,
+            ZoneSelection(around.strategies, around.rng),
+            around.threads,
         )
         # The simulation decides when something is read: no thread does.
         self.parts.summaries.close()
         self.parts.refresher.close()
         self.own = LocalHosts(
-            stores, self.cache, lambda: around.pipeline, settings, self.parts.refresher.requested
+            stores, self.cache, lambda: around.pipeline, settings, self.parts.refresher.note_request
         )
         self._planner = Planner(stores, self.cache, settings, GroupMembers)
         self._serial = itertools.count(1)
@@ -172,7 +172,7 @@ class SimZone:
 
     @property
     def children(self) -> list[ZoneRecord]:
-        """The zones directly below."""
+        """The child zones."""
         return self._zones.children
 
     def put_above(self, child: 'SimZone', last_resort: bool = False) -> None:
@@ -198,7 +198,7 @@ class SimZone:
 
     def evaluate(self, body: ZoneEvaluation) -> ZoneEvaluated:
         """Return its offers for a request of the parent zone."""
-        request = msgspec.structs.replace(body.request, parent=ABOVE)
+        request = msgspec.structs.replace(body.request, parent=PARENT_NAME)
         evaluated = self.parts.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
         self.parts.note_requested(request.spec.resources)
         tokens = [
@@ -209,28 +209,28 @@ class SimZone:
 
     def _token(self, place: OfferedPlace) -> str:
         # As sealed ones no two are the same.
-        sealed = next(self._serial), self._marks(place), place
+        sealed = next(self._serial), self._usage_digests(place), place
         return msgspec.json.encode(sealed).decode()
 
-    def _marks(self, place: OfferedPlace) -> list[tuple[int, int]]:
+    def _usage_digests(self, place: OfferedPlace) -> list[tuple[int, int]]:
         """Return marks of its hosts, other ones after each change of what is used there."""
         table = self.table
         rows = [table.hosts[table.host_state(name).row] for name in place.hosts]
-        return [(row.version, len(table.pending_of(row.id))) for row in rows]
+        return [(row.version, len(table.pending_claims_of(row.id))) for row in rows]
 
     def opened(self, tokens: Iterable[str]) -> list[OfferedPlace]:
         """Return the places of tokens, in the order in which they are tried."""
         offers = [msgspec.json.decode(token, type=_SimToken) for token in tokens]
         return choice.unchanged_first(
-            (place, marks != self._marks(place)) for _, marks, place in offers
+            (place, digests != self._usage_digests(place)) for _, digests, place in offers
         )
 
     def claim(
-        self, request: SelectDestinations, choices: Iterable[Choice]
+        self, request: SelectDestinations, choices: Iterable[ZoneChoice]
     ) -> list[ClaimInTree] | None:
         """Claim places on own hosts for all members; None: there are none any more.
 
-        :param choices: that a zone above was offered, if it is one of a zone above
+        :param choices: that a parent zone was offered, if it is one of a parent zone
         """
         watch = self.around.watch
         noted = None if watch is None else watch.before(request)
@@ -257,11 +257,11 @@ class SimZone:
     def release(self, claim: ClaimInTree) -> None:
         """Give a place back."""
         amounts = self.laid[claim.provider_id].pop(claim.claim_id)
-        self.table.give(claim.provider_id, amounts, claim.claim_id)
+        self.table.remove_pick(claim.provider_id, amounts, claim.claim_id)
 
 
 _SimToken = tuple[int, list[tuple[int, int]], OfferedPlace]
 
 
-def _not_counted(name: str, value: int = 1, **labels: str) -> None:
+def _ignore_count(name: str, value: int = 1, **labels: str) -> None:
     pass

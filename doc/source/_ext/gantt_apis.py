@@ -21,13 +21,16 @@ import msgspec
 from gantt_tables import Generated, comments_of, ivars_of, table
 
 from gantt import cmd, exceptions
+from gantt.cmd import http_app, policies
 from gantt.compute.agent.agent import BuildOutcome
 from gantt.core.messages.build import Build, Delete
 from gantt.core.records.members import AnswerByHosts
-from gantt.http import app, dispatch, openapi
-from gantt.rpc.api import endpoints, planner_methods
-from gantt.scheduler.groups.planner import GroupPlanner
-from gantt.scheduler.nova.source import NovaSource
+from gantt.groups import rpc as planner_methods
+from gantt.groups.service.planner import GroupPlanner
+from gantt.http import dispatch, openapi
+from gantt.nova.service.source import NovaSource
+from gantt.nova.wire.service import source_methods
+from gantt.rpc.api import endpoints
 from gantt.scheduler.service import Scheduler
 
 assert cmd  # imported first: it chooses native threads, as each command does
@@ -45,7 +48,7 @@ LARGE = 2**53
 
 @functools.cache
 def document() -> dict[str, Any]:
-    return openapi.document(app.ROUTES)
+    return openapi.document(http_app.ROUTES, policies.list_rules())
 
 
 @functools.cache
@@ -57,12 +60,16 @@ def topics() -> dict[str, dict[str, tuple[dict[str, Any], Any]]]:
     interfaces: dict[str, Any] = {
         'gantt-scheduler': endpoints.SchedulerMethods(None, None),  # type: ignore[arg-type]
         'gantt-claims': endpoints.ClaimsMethods(None),
-        'gantt-stats': endpoints.StatsMethods(facade, None),  # type: ignore[arg-type]
+        'gantt-stats': endpoints.StatsMethods(
+            facade,
+            None,  # type: ignore[arg-type]
+            source_methods(facade),
+        ),
         'gantt-planner': planner_methods.PlannerMethods(facade),
     }
     return {
         topic: {
-            name: (method.takes, _answer_of(name))
+            name: (method.parameters, _answer_of(name))
             for name, method in methods.interface.methods.items()
         }
         for topic, methods in interfaces.items()
@@ -119,14 +126,14 @@ def _of_rpc() -> Iterator[Any]:
     for methods in topics().values():
         for takes, answer in methods.values():
             for annotation in (*takes.values(), answer):
-                yield from dispatch.choices(annotation)
+                yield from dispatch.union_members(annotation)
 
 
 @functools.cache
 def structs() -> dict[str, Any]:
     """Name of a type -> the class that it is made from."""
     classes: dict[str, Any] = {}
-    for route in app.ROUTES:
+    for route in http_app.ROUTES:
         signature = dispatch.signature_of(route.handler)
         for annotation in (signature.query, signature.body, signature.answer):
             _collect(annotation, classes)
@@ -354,7 +361,7 @@ ALWAYS = ('X-OpenStack-Request-ID', 'OpenStack-API-Version')
 @functools.cache
 def query_of(operation_id: str) -> Any:
     """The class of the query parameters of an operation; None of one outside of the routes."""
-    for route in app.ROUTES:
+    for route in http_app.ROUTES:
         if route.handler.__name__ == operation_id:
             return dispatch.signature_of(route.handler).query
     return None
@@ -407,7 +414,7 @@ class RpcMethods(Generated):
 
 
 def schema_of(annotation: Any) -> dict[str, Any]:
-    schemas, _ = _schemas_of(list(dispatch.choices(annotation)))
+    schemas, _ = _schemas_of(list(dispatch.union_members(annotation)))
     return {'anyOf': list(schemas)}
 
 

@@ -38,9 +38,9 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-from gantt import exceptions, policies
+from gantt import conf, exceptions
 from gantt.cli import main as cli
-from gantt.conf import opts
+from gantt.cmd import policies
 from gantt.core.claims import claim, request_state
 from gantt.core.messages.keys import known_keys
 from gantt.core.rules.facts import FACTS
@@ -116,7 +116,7 @@ class MetricsTable(Generated):
 
 
 class Policies(Generated):
-    """Every rule about who may do what, from ``gantt.policies``."""
+    """Every rule about who may do what, of the code."""
 
     def lines(self) -> Iterator[str]:
         for rule in policies.list_rules():
@@ -144,14 +144,14 @@ class KnownKeys(Generated):
     required_arguments = 1
 
     def lines(self) -> Iterator[str]:
-        of = known_keys.KeyOf[self.arguments[0].upper()]
-        rows: dict[tuple[str, str], list[str]] = {}
-        for one in known_keys.KNOWN:
-            if one.of is of:
-                readers = ', '.join(one.readers) or 'refused'
-                rows.setdefault((readers, one.says), []).append(f'``{one.name}``')
-        found = [[', '.join(names), *row] for row, names in rows.items()]
-        yield from table(['Keys', 'Read by', 'Meaning'], found, '45 25 30')
+        kind = known_keys.KeyKind[self.arguments[0].upper()]
+        names_by_row: dict[tuple[str, str], list[str]] = {}
+        for key in known_keys.KNOWN_KEYS:
+            if key.of is kind:
+                readers = ', '.join(key.readers) or 'refused'
+                names_by_row.setdefault((readers, key.says), []).append(f'``{key.name}``')
+        rows = [[', '.join(names), *row] for row, names in names_by_row.items()]
+        yield from table(['Keys', 'Read by', 'Meaning'], rows, '45 25 30')
 
 
 class HostColumns(Generated):
@@ -162,13 +162,13 @@ class HostColumns(Generated):
             [f'``{name}``', self._shape(name), column.doc]
             for name, column in columns.COLUMNS.items()
         ]
-        rows += [[f'``{name}``', 'object', one.doc] for name, one in columns.OBJECTS.items()]
+        rows += [[f'``{name}``', 'object', one.doc] for name, one in columns.OBJECT_COLUMNS.items()]
         yield from table(['Column', 'Type', 'Of each host'], rows, '20 25 55')
 
     def _shape(self, name: str) -> str:
         column = columns.COLUMNS[name]
         lines = 'by class' if column.by == 'class' else 'several lines' if column.lines else ''
-        kind = columns.TYPES[name].__name__.rstrip('_')
+        kind = columns.COLUMN_TYPES[name].__name__.rstrip('_')
         return f'{kind}, {lines}' if lines else kind
 
 
@@ -176,7 +176,7 @@ class ClaimStates(Generated):
     """The transitions of a claim, from ``gantt.core.claims.claim``."""
 
     def lines(self) -> Iterator[str]:
-        states = [state for state in claim.State if state in claim.LIVE]
+        states = [state for state in claim.State if state in claim.LIVE_STATES]
         rows = []
         for event in claim.Event:
             cells = [f'``{event.value}``', self._meaning(event)]
@@ -221,7 +221,7 @@ class Options(Generated):
     """Every option of Gantt, from ``gantt.conf``."""
 
     def lines(self) -> Iterator[str]:
-        for group, options in opts.list_opts():
+        for group, options in conf.list_opts():
             title = f'[{group or "DEFAULT"}]'
             yield from (title, '-' * len(title), '')
             for option in options:
@@ -271,7 +271,7 @@ class Commands(Generated):
 
     def lines(self) -> Iterator[str]:
         os.environ['COLUMNS'] = '88'
-        for name in cli.COMMANDS:
+        for name in cli.commands():
             title = f'gantt {name}'
             yield from (title, '-' * len(title), '', '.. code-block:: text', '')
             yield from textwrap.indent(self._help(name), '   ').splitlines()
@@ -348,7 +348,8 @@ class Contracts(Generated):
         for contract in stated['tool']['importlinter']['contracts']:
             yield f'* {contract["name"]}'
             if contract['type'] == 'layers':
-                names = ', then '.join(f'``{one}``' for one in contract['layers'])
+                layers = (' '.join(layer.split()) for layer in contract['layers'])
+                names = ', then '.join(f'``{layer}``' for layer in layers)
                 yield f'  (from the top: {names})'
         yield ''
 

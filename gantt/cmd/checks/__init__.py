@@ -10,12 +10,14 @@ clear, the schema and its rights.
 import enum
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
 from typing import Any, NamedTuple
 
 from oslo_config import cfg
+from packaging.requirements import Requirement
 
 from gantt import exceptions
-from gantt.cmd.checks.results import Finding, Result, Severity, some, warning
+from gantt.cmd.checks.results import Finding, Result, Severity, first_of, warning
 from gantt.conf import files, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 
@@ -23,7 +25,7 @@ LOG = logging.getLogger(__name__)
 
 
 class CheckStage(enum.Flag):
-    """When a check runs."""
+    """Occasion on which a check runs."""
 
     START = enum.auto()  # of a service, and when it reads its options again
     CONFIG = enum.auto()  # gantt-manage config check
@@ -31,7 +33,7 @@ class CheckStage(enum.Flag):
     UPGRADE = enum.auto()  # gantt-status upgrade check
 
 
-class Needs(enum.StrEnum):
+class CheckResource(enum.StrEnum):
     """Resources that a check needs."""
 
     CONFIGURATION = 'configuration'
@@ -43,21 +45,21 @@ class Needs(enum.StrEnum):
 class SiteCheck(NamedTuple):
     """A row of the table.
 
-    :ivar name: as the commands show it
-    :ivar run: yields the results; what it raises is one more
+    :ivar name: name of the check, as the commands show it
+    :ivar run: yields the results; an error that it raises is one more result
     """
 
     name: str
     run: Callable[[Any], Iterable[Result]]
     stages: CheckStage
-    needs: Needs = Needs.CONFIGURATION
+    needs: CheckResource = CheckResource.CONFIGURATION
 
     def verdict(self, conf: Any) -> tuple[Severity | None, str]:
-        """Return the worst severity, None where all is well, and the sentences of that."""
+        """Return the worst severity (None: all is well), and the text of its results."""
         try:
             results = [*self.run(conf)]
         except (cfg.Error, exceptions.GanttError) as e:
-            return Severity.ERROR, files.message(e)
+            return Severity.ERROR, files.error_message(e)
         except Exception as e:  # whatever a foreign server or file makes of the question
             LOG.exception('Check failed unexpectedly: check=%s', self.name)
             text = f'the check failed: {type(e).__name__}: {" ".join(str(e).split())}'
@@ -65,8 +67,8 @@ class SiteCheck(NamedTuple):
         for severity in Severity:
             texts = [str(r) for r in results if isinstance(r, Finding) and r.severity is severity]
             if texts:  # the first error is what is to be mended first
-                return severity, texts[0] if severity is Severity.ERROR else some(texts)
-        return None, some([str(result) for result in results])
+                return severity, texts[0] if severity is Severity.ERROR else first_of(texts)
+        return None, first_of([str(result) for result in results])
 
 
 def check_plugins(conf: Any) -> Iterator[Result]:
@@ -78,18 +80,35 @@ def check_plugins(conf: Any) -> Iterator[Result]:
 
 def check_names(conf: Any) -> Iterator[Result]:
     """Check for options in the files that no process reads."""
-    yield from (warning(why=str(option)) for option in unknown.unread(conf))
+    yield from (warning(why=str(option)) for option in unknown.unread_options(conf))
     yield 'none in the files is misspelled'
 
 
-_AT_FIRST = CheckStage.START | CheckStage.CONFIG
-PLUGINS = SiteCheck('plugins', check_plugins, _AT_FIRST | CheckStage.DOCTOR)
-NAMES = SiteCheck('names', check_names, _AT_FIRST)
+def check_libraries(_conf: Any) -> Iterator[Result]:
+    """Check that the installed libraries are of the releases that Gantt is made for."""
+    for text in metadata.requires('gantt') or ():
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue
+        installed = metadata.version(requirement.name)
+        if not requirement.specifier.contains(installed, prereleases=True):
+            yield warning(
+                why=f'{requirement.name} {installed} is installed; expected '
+                f'{requirement.name}{requirement.specifier}, which this release is tested with: '
+                'install that'
+            )
+    yield 'all are of the expected releases'
+
+
+_START_STAGES = CheckStage.START | CheckStage.CONFIG
+PLUGINS = SiteCheck('plugins', check_plugins, _START_STAGES | CheckStage.DOCTOR)
+NAMES = SiteCheck('names', check_names, _START_STAGES)
+LIBRARIES = SiteCheck('libraries', check_libraries, _START_STAGES | CheckStage.DOCTOR)
 
 
 def at_start(conf: Any) -> None:
     """Log what the checks of the start find.  :raises GanttError: the service must not start"""
-    for check in (PLUGINS, NAMES):
+    for check in (PLUGINS, NAMES, LIBRARIES):
         for result in check.run(conf):
             if isinstance(result, Finding):
                 LOG.warning('Configuration has a problem: problem=%s', result)

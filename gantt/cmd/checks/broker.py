@@ -17,25 +17,35 @@ import msgspec
 from gantt import client, exceptions
 from gantt.cmd import dead_letters
 from gantt.cmd.checks.options import facts_of
-from gantt.cmd.checks.results import Finding, Result, error, some, unreachable, warning
-from gantt.cmd.checks.rows import error_if, findings, note_if, of_options, warning_if
+from gantt.cmd.checks.results import (
+    Finding,
+    Result,
+    error,
+    error_if,
+    findings,
+    findings_on_options,
+    first_of,
+    note_if,
+    unreachable,
+    warning,
+    warning_if,
+)
 from gantt.conf import clear_text
 from gantt.core.messages.base import derived_id
-from gantt.rpc import wire
+from gantt.rpc import server, wire
 from gantt.rpc.amqp import refusals, transport
-from gantt.rpc.server import server
 from gantt.telemetry import log
 
 #: How long a scheduler may take to answer, in seconds; dead letters that are looked at.
 ANSWER_SECONDS, DEAD_LETTERS_MOST = 5.0, 1000
 
 #: More than that is no bound for the callers of a scheduler that is stopped.
-PREFETCH_MOST = 1000
+PREFETCH_MAX = 1000
 #: Passwords that everybody knows: the broker's own default, and that of the documents.
 KNOWN_PASSWORDS = {'guest', 'RABBIT_PASS'}
 
 #: Of the option that names it.
-_URL = (
+_URL_ROWS = (
     warning_if(
         '{option}',
         lambda v, c: not c.hosts,
@@ -59,10 +69,10 @@ _URL = (
     ),
 )
 
-_FILES = ('ssl_ca_file', 'ssl_cert_file', 'ssl_key_file')
+_TLS_FILE_OPTIONS = ('ssl_ca_file', 'ssl_cert_file', 'ssl_key_file')
 
 #: Of [oslo_messaging_rabbit], those in the url included.
-_RABBIT = (
+_RABBIT_ROWS = (
     error_if(
         'ssl',
         lambda v, c: not v and any(host.port == 5671 for host in c.hosts),
@@ -72,13 +82,13 @@ _RABBIT = (
     *(
         error_if(
             name,
-            lambda v, c, before=_FILES[:number]: (
+            lambda v, c, before=_TLS_FILE_OPTIONS[:number]: (
                 v and not c.ssl and not any(c.rabbit[option] for option in before)
             ),
             'ssl is false: the file is not used and everything crosses the network in clear',
             'Set ssl = true',
         )
-        for number, name in enumerate(_FILES)
+        for number, name in enumerate(_TLS_FILE_OPTIONS)
     ),
     *(
         error_if(
@@ -87,7 +97,7 @@ _RABBIT = (
             'this process cannot read the file',
             'Correct the path, or the owner and mode of the file',
         )
-        for name in _FILES
+        for name in _TLS_FILE_OPTIONS
     ),
     error_if(
         'ssl_version',
@@ -144,10 +154,10 @@ _RABBIT = (
     ),
     warning_if(
         'rabbit_qos_prefetch_count',
-        lambda v, c: v == 0 or v > PREFETCH_MOST,
+        lambda v, c: v == 0 or v > PREFETCH_MAX,
         'a scheduler that is stopped or stuck goes on being sent so many messages of each topic '
         '(0: any number), and nobody else answers them until its connection ends',
-        f'Set it to {transport.PREFETCH}',
+        f'Set it to {transport.PREFETCH_COUNT}',
     ),
     *(
         row(
@@ -156,9 +166,9 @@ _RABBIT = (
             'reports are gathered for a moment and acknowledged together: a scheduler takes at '
             f'most {{v}} of them in {server.CASTS_GATHER_SECONDS:g} s, and hosts report once a '
             'minute',
-            f'Set it to {transport.PREFETCH}',
+            f'Set it to {transport.PREFETCH_COUNT}',
         )
-        for row, least, most in ((error_if, 1, 10), (warning_if, 10, transport.PREFETCH))
+        for row, least, most in ((error_if, 1, 10), (warning_if, 10, transport.PREFETCH_COUNT))
     ),
     warning_if(
         'kombu_compression',
@@ -236,7 +246,7 @@ _RABBIT = (
 )
 
 #: Of other groups.
-_OURS = (
+_OWN_ROWS = (
     error_if(
         '[oslo_concurrency] lock_path',
         lambda v, c: c.rabbit.use_queue_manager and not v,
@@ -253,9 +263,9 @@ _OURS = (
 )
 
 
-def _opened(conf: Any, guarded: bool = False) -> Iterator[tuple[str, Any]]:
+def _open_brokers(conf: Any, guarded: bool = False) -> Iterator[tuple[str, Any]]:
     """Yield each broker: the option that names it, and a transport with a service's defaults."""
-    for option, carrier in transport.carriers(conf, guarded=guarded):
+    for option, carrier in transport.transports(conf, guarded=guarded):
         try:
             transport.service_defaults(conf)
             yield option, carrier
@@ -265,30 +275,30 @@ def _opened(conf: Any, guarded: bool = False) -> Iterator[tuple[str, Any]]:
 
 def check_options(conf: Any) -> Iterator[Finding]:
     """Check the options of each broker, and what crosses the network on the way to it."""
-    for option, carrier in _opened(conf):
+    for option, carrier in _open_brokers(conf):
         if not carrier.is_in_process:
-            yield from _options_of(conf, option, carrier)
+            yield from _option_findings(conf, option, carrier)
 
 
-def _options_of(conf: Any, option: str, carrier: Any) -> Iterator[Finding]:
+def _option_findings(conf: Any, option: str, carrier: Any) -> Iterator[Finding]:
     url, rabbit = carrier.url, carrier.rabbit
     address, facts = carrier.address, facts_of(conf)
     vars(facts).update(option=option, rabbit=rabbit, hosts=url.hosts, ssl=rabbit.ssl)
-    yield from findings(_URL, facts, lambda _: address)
-    for of_rabbit in findings(_RABBIT, facts, lambda name: rabbit[name]):
+    yield from findings(_URL_ROWS, facts, lambda _: address)
+    for of_rabbit in findings(_RABBIT_ROWS, facts, lambda name: rabbit[name]):
         yield msgspec.structs.replace(
             of_rabbit, option=f'[oslo_messaging_rabbit] {of_rabbit.option}'
         )
     if not rabbit.ssl:
-        exposed = clear_text.of_broker([host.hostname for host in url.hosts], rabbit, address)
+        exposed = clear_text.broker_exposure([host.hostname for host in url.hosts], rabbit, address)
         yield from () if exposed is None else [error(*exposed)]
-    yield from of_options(_OURS, conf, facts)
+    yield from findings_on_options(_OWN_ROWS, conf, facts)
 
 
 def check_reachable(conf: Any) -> Iterator[Result]:
-    """Check that each broker takes us.  :raises BrokerUnavailable: one does not"""
+    """Check that each broker accepts us.  :raises BrokerUnavailable: a broker does not"""
     addresses = []
-    for option, carrier in _opened(conf, guarded=True):
+    for option, carrier in _open_brokers(conf, guarded=True):
         if not carrier.is_in_process:
             transport.wait_for_broker(carrier, 0, option)
         addresses.append(carrier.address)
@@ -297,21 +307,21 @@ def check_reachable(conf: Any) -> Iterator[Result]:
 
 def check_version(conf: Any) -> Iterator[Finding]:
     """Check that the release of each broker has the queues that are configured."""
-    for option, carrier in _opened(conf):
+    for option, carrier in _open_brokers(conf):
         if carrier.is_in_process:
             continue
         try:
-            with _quiet():
-                yield from _queues_of(carrier)
+            with _silenced():
+                yield from _queue_findings(carrier)
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            reason = refusals.text_of(e)
-            setting = refusals.wrong_in_url(reason)
+            reason = refusals.refusal_text(e)
+            setting = refusals.wrong_url_part(reason)
             correct = f'in {option} {setting}' if setting else ''
             problem = f'{carrier.address}: {reason}'
             yield unreachable('message broker', problem, correct)
 
 
-def _queues_of(carrier: Any) -> Iterator[Finding]:
+def _queue_findings(carrier: Any) -> Iterator[Finding]:
     rabbit = carrier.rabbit
     release = carrier.server_version()
     version = tuple(int(part) for part in release.split('.')[:2] if part.isdigit())
@@ -333,9 +343,9 @@ def _queues_of(carrier: Any) -> Iterator[Finding]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Silence the log of each failed connection; the finding has the same."""
-    loggers = [logging.getLogger(name) for name in log.CHORUS]
+    loggers = [logging.getLogger(name) for name in log.REPETITIVE_LOGGERS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
@@ -365,8 +375,8 @@ def check_schedulers(conf: Any) -> Iterator[Result]:
     except exceptions.Unavailable as e:
         yield warning(why=f'not checked, because no scheduler answers: {e.message}')
     except Exception as e:
-        cause = refusals.text_of(e)
-        if not (part := refusals.wrong_in_url(cause)):
+        cause = refusals.refusal_text(e)
+        if not (part := refusals.wrong_url_part(cause)):
             raise
         yield error(
             why=f'the message broker runs and refuses us: {cause}; correct in transport_url {part}'
@@ -379,16 +389,16 @@ def check_schedulers(conf: Any) -> Iterator[Result]:
 def check_senders(conf: Any) -> Iterator[Result]:
     """Check that no sender on the bus uses a version that is not read."""
     if not conf.rpc.dead_letter_queue:
-        yield 'not looked at: no queue is named in [rpc] dead_letter_queue'
+        yield 'skipped: no queue is named in [rpc] dead_letter_queue'
         return
-    refused: list[dead_letters.Shown] = []
+    refused: list[dead_letters.ShownDeadLetter] = []
     try:
-        with dead_letters.opened(conf) as (channel, name):
+        with dead_letters.open_queue(conf) as (channel, name):
             refused += dead_letters.read(channel, name, DEAD_LETTERS_MOST)
     except exceptions.NotFound:
         pass  # nothing was ever refused
     except exceptions.Unavailable as e:
-        yield warning(why=f'not looked at: {e.message}')
+        yield warning(why=f'not checked: {e.message}')
     strange = {
         f'{dead_letter.method} on {dead_letter.topic}: {dead_letter.problem}'
         for dead_letter in refused
@@ -396,7 +406,7 @@ def check_senders(conf: Any) -> Iterator[Result]:
     }
     if strange:
         yield error(
-            why=f'senders whose version is not read: {some(sorted(strange))}. Bring them up to '
+            why=f'senders whose version is not read: {first_of(sorted(strange))}. Bring them up to '
             'date, and drop the dead letters'
         )
     yield f'none of {len(refused)} dead letters is of another version'

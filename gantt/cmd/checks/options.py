@@ -13,29 +13,37 @@ from oslo_db import options as oslo_options
 
 from gantt import exceptions
 from gantt.cmd import checks, wiring
-from gantt.cmd.checks.results import Finding, Result, error, some
-from gantt.cmd.checks.rows import error_if, note_if, of_options, warning_if
-from gantt.conf import clear_text, files, keystone, opts, unknown
-from gantt.conf.clear_text import is_here
+from gantt.cmd.checks.results import (
+    Finding,
+    Result,
+    error,
+    error_if,
+    findings_on_options,
+    first_of,
+    note_if,
+    warning_if,
+)
+from gantt.conf import clear_text, files, keystone, list_opts, unknown
+from gantt.conf.clear_text import is_local
 from gantt.conf.pipeline import pipeline_from_conf
-from gantt.core.candidates.find import STEPS_MAX
+from gantt.core.candidates.find import QUERY_STEPS_MAX
 from gantt.db.engine import engine
 from gantt.rpc import wire
 
 OWN_TOPICS = (wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
 #: The longest budget that a request may have, in seconds.
-BUDGET_MAX = 600
+BUDGET_SECONDS_MAX = 600
 #: A host table's log starts anew so often: a replay needs one such start.
-CHECKPOINT_SECONDS = 300
+CHECKPOINT_INTERVAL_SECONDS = 300
 #: A drain is cut after so long by the unit file of the documents.
 UNIT_STOP_SECONDS = 90
-#: Threads of a scheduler that use the database beside those of its topics: placing,
+#: Threads of a scheduler that use the database besides those of its topics: placing,
 #: reports, housekeeping, health.
 OWN_THREADS = 4
 #: Passwords that everybody knows: those of the documents.
 KNOWN_PASSWORDS = {'DB_PASS', 'gantt', 'password'}
 #: Options of oslo.db that Gantt does not read, with what does their work here.
-UNUSED = {
+UNUSED_OPTIONS = {
     'slave_connection': 'everything is read where it is written',
     'asyncio_connection': 'no part of Gantt is asynchronous',
     'asyncio_slave_connection': 'no part of Gantt is asynchronous',
@@ -46,7 +54,7 @@ UNUSED = {
     'db_max_retry_interval': 'the pauses have milliseconds',
 }
 _UNUSED_DEFAULTS = {option.dest: option.default for option in oslo_options.database_opts}
-_STRICT = {'TRADITIONAL', 'STRICT_TRANS_TABLES', 'STRICT_ALL_TABLES'}
+_STRICT_SQL_MODES = {'TRADITIONAL', 'STRICT_TRANS_TABLES', 'STRICT_ALL_TABLES'}
 _RAM_DISKS = ('/tmp/', '/run/', '/var/run/', '/dev/shm/')  # nosec B108 # looked for, not written to
 _GROUPS = ('api', 'claims', 'compute', 'database', 'rpc', 'scheduler')
 
@@ -63,7 +71,7 @@ def has_nova_source(conf: Any) -> bool:
     """Return whether gantt-nova-source is configured: most sites have no such process."""
     keystone.register_opts(conf)
     options = conf.nova_source
-    return bool(options.cells_file or options.cell or keystone.is_given(conf, 'nova'))
+    return bool(options.cells_file or options.cell or keystone.has_credentials(conf, 'nova'))
 
 
 def down_time(conf: Any) -> float:
@@ -108,7 +116,7 @@ def facts_of(conf: Any) -> SimpleNamespace:
 
 
 #: Bounds that cannot hold at the same time.
-_CONTRADICTIONS = (
+_CONTRADICTION_ROWS = (
     *(
         error_if(
             f'[claims] {name}',
@@ -134,7 +142,7 @@ _CONTRADICTIONS = (
 )
 
 #: Whatever one broker or the other.
-_SITE = (
+_SITE_ROWS = (
     *(
         row
         for name in ('[scheduler] report_seconds', '[compute] report_seconds')
@@ -199,7 +207,7 @@ _SITE = (
     ),
     warning_if(
         '[rpc] nova_lease_seconds',
-        lambda v, c: c.rpc.nova_enabled and c.twice <= v < BUDGET_MAX,
+        lambda v, c: c.rpc.nova_enabled and c.twice <= v < BUDGET_SECONDS_MAX,
         'hosts of Nova confirm no claim before they build: room is given away under a build '
         'that takes longer, and its guest is found as over-commit later',
         'Set it to more than the slowest build takes; 900 is the default',
@@ -213,10 +221,10 @@ _SITE = (
     ),
     warning_if(
         '[claims] request_seconds',
-        lambda v, c: v < BUDGET_MAX,
-        f'a caller may repeat a request for {BUDGET_MAX} s: one whose claims have ended would be '
-        'placed anew',
-        f'Set it to {BUDGET_MAX} or more; a day is the default',
+        lambda v, c: v < BUDGET_SECONDS_MAX,
+        f'a caller may repeat a request for {BUDGET_SECONDS_MAX} s: one whose claims have ended '
+        'would be placed anew',
+        f'Set it to {BUDGET_SECONDS_MAX} or more; a day is the default',
     ),
     error_if(
         '[compute] tombstone_seconds',
@@ -233,9 +241,9 @@ _SITE = (
     ),
     warning_if(
         '[decisions] replay_seconds',
-        lambda v, c: 0 < v < CHECKPOINT_SECONDS,
-        f'the log of the host table starts anew every {CHECKPOINT_SECONDS} s, and a replay needs '
-        'such a start: most decisions cannot be replayed although the log is written',
+        lambda v, c: 0 < v < CHECKPOINT_INTERVAL_SECONDS,
+        f'the log of the host table starts anew every {CHECKPOINT_INTERVAL_SECONDS} s, and a '
+        'replay needs such a start: most decisions cannot be replayed although the log is written',
         'Set it to 1800, or to 0 to write no log',
     ),
     # Queues, messages, stopping.
@@ -303,7 +311,7 @@ _SITE = (
         '[database] connection',
         lambda v, c: v and not c.db,
         'it is no url: there is no database to keep claims in',
-        engine.ENCODE,
+        engine.ENCODING_ADVICE,
         '(unreadable)',
     ),
     error_if(
@@ -389,7 +397,11 @@ _SITE = (
     ),
     error_if(
         '[database] mysql_sql_mode',
-        lambda v, c: c.db in ('mysql', 'mariadb') and v is not None and not _STRICT & _words(v),
+        lambda v, c: (
+            c.db in ('mysql', 'mariadb')
+            and v is not None
+            and not _STRICT_SQL_MODES & _mode_words(v)
+        ),
         'values that do not fit a column are cut without an error',
         'Set it to TRADITIONAL',
     ),
@@ -401,25 +413,25 @@ _SITE = (
             'Remove it',
             '(set)' if name.endswith('connection') else '{v}',
         )
-        for name, what in UNUSED.items()
+        for name, what in UNUSED_OPTIONS.items()
     ),
     warning_if(
         '[api] candidate_steps_max',
-        lambda v, c: v > 10 * STEPS_MAX,
+        lambda v, c: v > 10 * QUERY_STEPS_MAX,
         'one query for allocation candidates may search for minutes, and all others of its process '
         'wait meanwhile',
-        f'Set it to {10 * STEPS_MAX} or less; {STEPS_MAX} is the default',
+        f'Set it to {10 * QUERY_STEPS_MAX} or less; {QUERY_STEPS_MAX} is the default',
     ),
     # Listening.
     warning_if(
         '[api] host',
-        lambda v, c: c.api.auth_strategy == 'noauth' and not is_here(v),
+        lambda v, c: c.api.auth_strategy == 'noauth' and not is_local(v),
         'auth_strategy is noauth: whoever reaches this address may place, release and remove',
         'Listen on 127.0.0.1 behind a proxy that knows its callers, or on a management network',
     ),
     warning_if(
         '[api] behind_proxy',
-        lambda v, c: v and not is_here(c.api.host),
+        lambda v, c: v and not is_local(c.api.host),
         '{api.host} can be reached past the proxy: the headers that are believed then are '
         'whatever a caller writes',
         'Listen on 127.0.0.1, or let a firewall admit the proxy alone',
@@ -476,7 +488,7 @@ _SITE = (
 )
 
 
-def _words(mode: str) -> set[str]:
+def _mode_words(mode: str) -> set[str]:
     return {word.strip().upper() for word in mode.split(',')}
 
 
@@ -485,12 +497,12 @@ def check_bounds(conf: Any) -> Iterator[Result]:
 
     :raises Misconfigured: names the option that cannot be read
     """
-    read = sum(_reads(conf, group, option) for group, of in opts.list_opts() for option in of)
-    yield from of_options(_CONTRADICTIONS, conf, facts_of(conf))
+    read = sum(_is_readable(conf, group, option) for group, of in list_opts() for option in of)
+    yield from findings_on_options(_CONTRADICTION_ROWS, conf, facts_of(conf))
     yield f'{read} read, nothing contradicts'
 
 
-def _reads(conf: Any, group: str | None, option: Any) -> bool:
+def _is_readable(conf: Any, group: str | None, option: Any) -> bool:
     """Return whether an option is registered; reading its value has oslo.config check it."""
     try:
         holder = conf if group in (None, 'DEFAULT') else conf[group]
@@ -500,7 +512,7 @@ def _reads(conf: Any, group: str | None, option: Any) -> bool:
     except (cfg.Error, ValueError) as e:
         raise exceptions.Misconfigured(
             option=f'[{group or "DEFAULT"}] {option.name}',
-            problem=files.message(e),
+            problem=files.error_message(e),
             fix='Correct it',
         ) from None
     return True
@@ -510,14 +522,14 @@ def check_understood(conf: Any) -> Iterator[Result]:
     """Check that all of the configuration is understood, and none of it contradicts."""
     for check in (check_bounds, checks.check_plugins, checks.check_names):
         yield from (result for result in check(conf) if isinstance(result, Finding))
-    strange = [f'[{group}]' for group in unknown.strange(conf)]
-    besides = f'; not looked into, as others must have them: {some(strange)}' if strange else ''
+    strange = [f'[{group}]' for group in unknown.unknown_groups(conf)]
+    besides = f'; not looked into, as others must have them: {first_of(strange)}' if strange else ''
     yield f'none is misspelled, none contradicts{besides}'
 
 
 def check_site(conf: Any) -> Iterator[Finding]:
     """Check for settings that are dangerous, whatever the broker."""
-    yield from of_options(_SITE, conf, facts_of(conf))
+    yield from findings_on_options(_SITE_ROWS, conf, facts_of(conf))
     if (url := url_of(conf)) is not None:
-        exposed = clear_text.of_database(url, conf.database.connection_parameters)
+        exposed = clear_text.database_exposure(url, conf.database.connection_parameters)
         yield from () if exposed is None else [error(*exposed)]

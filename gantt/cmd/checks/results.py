@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of checks: findings, or what is well."""
+"""Results of checks: findings, or what is well; and tables whose rows say when there is one."""
 
 import enum
 import functools
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,9 +22,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One finding on a setting.
 
     :ivar option: ``[group] name``, or the server's own name for it; empty: ``why`` has all
-    :ivar value: as it is, without secrets
-    :ivar why: what it does
-    :ivar instead: what to set
+    :ivar value: value of the option, without secrets
+    :ivar why: what is wrong with the value, and what follows from it
+    :ivar instead: value to set in its place
     """
 
     severity: Severity
@@ -35,9 +38,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Hosts and options that a sentence names; the rest is counted.
-NAMED = 10
+NAMES_SHOWN_MAX = 10
 #: Value of a server that did not answer.
-NOT_LOOKED_INTO = 'not looked into'
+NOT_CHECKED_TEXT = 'not looked into'
 #: A finding; or, where there is none, what is well.
 Result = Finding | str
 
@@ -45,7 +48,7 @@ Result = Finding | str
 def finding(
     severity: Severity, option: str = '', value: object = '', why: str = '', instead: str = ''
 ) -> Finding:
-    """Return a finding; one with ``why`` alone is on no option."""
+    """Return a finding; one with only ``why`` is on no option."""
     text = f'{value:g}' if isinstance(value, float) else str(value)
     return Finding(severity=severity, option=option, value=text, why=why, instead=instead)
 
@@ -59,11 +62,64 @@ def unreachable(what: str, problem: object, correct: str) -> Finding:
     """Return the finding of a server that does not answer, or, with ``correct``, refuses us."""
     why = f'it {"runs and refuses us" if correct else "does not answer"}: {problem}'
     if correct:
-        return error(what, NOT_LOOKED_INTO, why, f'Correct {correct}')
-    return note(what, NOT_LOOKED_INTO, why, 'Run this again where it does')
+        return error(what, NOT_CHECKED_TEXT, why, f'Correct {correct}')
+    return note(what, NOT_CHECKED_TEXT, why, 'Run this again where it does')
 
 
-def some(texts: list[str]) -> str:
-    """Return the first of several texts in one, and how many more there are."""
-    more = f' and {len(texts) - NAMED} more' if len(texts) > NAMED else ''
-    return '; '.join(texts[:NAMED]) + more
+def first_of(texts: list[str]) -> str:
+    """Return a text of the first texts, and the number of the others."""
+    more = f' and {len(texts) - NAMES_SHOWN_MAX} more' if len(texts) > NAMES_SHOWN_MAX else ''
+    return '; '.join(texts[:NAMES_SHOWN_MAX]) + more
+
+
+class CheckRow(NamedTuple):
+    """A row of a table of findings on options.
+
+    :ivar option: name of the option, as in a finding
+    :ivar wrong: function of value and facts: whether there is a finding
+    :ivar why: and ``instead``, ``shown``: templates of the facts, and of the value as ``v``
+    :ivar shown: text to show in place of the value
+    :ivar key: name under which the value is found, if not the option's
+    """
+
+    severity: Severity
+    option: str
+    wrong: Callable[..., Any]
+    why: str
+    instead: str
+    shown: str = '{v}'
+    key: str = ''
+
+
+def findings(
+    rows: Iterable[CheckRow], facts: SimpleNamespace, value_of: Callable[[str], Any]
+) -> Iterator[Finding]:
+    """Yield the findings of the rows of a table.
+
+    :param value_of: by option or key; None where there is no such setting
+    """
+    for row in rows:
+        value = value_of(row.key or row.option)
+        if not row.wrong(value, facts):
+            continue
+        v = '(none)' if value in (None, '') else f'{value:g}' if isinstance(value, float) else value
+        texts = (text.format(**vars(facts) | {'v': v}) for text in (row.option, *row[3:6]))
+        option, why, instead, shown_value = texts
+        yield finding(row.severity, option, shown_value, why, instead)
+
+
+def findings_on_options(
+    rows: Iterable[CheckRow], conf: Any, facts: SimpleNamespace
+) -> Iterator[Finding]:
+    """Yield the findings of rows whose values are options."""
+
+    def value_of(option: str) -> Any:
+        group, _, name = option.removeprefix('[').partition('] ')
+        return (conf if group == 'DEFAULT' else conf[group])[name]
+
+    return findings(rows, facts, value_of)
+
+
+error_if = functools.partial(CheckRow, Severity.ERROR)
+warning_if = functools.partial(CheckRow, Severity.WARNING)
+note_if = functools.partial(CheckRow, Severity.NOTE)

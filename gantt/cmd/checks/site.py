@@ -8,31 +8,32 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gantt import exceptions, plugin_loader
+from gantt.cmd import policies
 from gantt.cmd.checks.results import Finding, Result, error, warning
 from gantt.compute.drivers import pci
 from gantt.conf import clear_text, keystone, listeners, unknown
-from gantt.conf.filters import chosen
-from gantt.http import auth, policy
-from gantt.nova_source import keystone as source
-from gantt.nova_source.cells import Cells
+from gantt.conf.filters import enabled_plugins
+from gantt.http import auth
+from gantt.nova.source import api as source
+from gantt.nova.source.cells import Cells
 
-_TOKENS = 'keystone_authtoken'
+_AUTHENTICATION_GROUP = 'keystone_authtoken'
 #: Filters without which nearly every answer is wrong, and what happens then.
-_NEEDED = {
+_USUAL_FILTERS = {
     'ComputeFilter': 'hosts that are disabled, silent or over-full are chosen',
     'ResourcesFilter': 'hosts without room are chosen, and every claim on them is refused: '
     'requests end as conflicts',
 }
 #: Rules that a site may open to every caller: numbers of the process, or nothing of a site.
-_MAY_BE_OPEN = {'gantt:metrics:show'}
+_OPEN_POLICIES = {'gantt:metrics:show'}
 
 
 def check_filters(conf: Any) -> Iterator[Finding]:
     """Check for filters of the usual ones that are not enabled."""
-    enabled = chosen(conf)[plugin_loader.FILTERS]
+    enabled = enabled_plugins(conf)[plugin_loader.FILTERS]
     for name in plugin_loader.DEFAULT_FILTERS:
         if name not in enabled:
-            then = _NEEDED.get(name)
+            then = _USUAL_FILTERS.get(name)
             yield (error if then else warning)(
                 '[filters] enabled_filters',
                 ', '.join(enabled),
@@ -41,7 +42,7 @@ def check_filters(conf: Any) -> Iterator[Finding]:
             )
 
 
-def _refused(failed: exceptions.Misconfigured, value: object) -> Finding:
+def _option_finding(failed: exceptions.Misconfigured, value: object) -> Finding:
     """Return the finding of an error that names an option itself."""
     option, problem, fix = (str(failed.kwargs[key]) for key in ('option', 'problem', 'fix'))
     return error(option, value, problem, fix)
@@ -50,18 +51,18 @@ def _refused(failed: exceptions.Misconfigured, value: object) -> Finding:
 def check_callers(conf: Any) -> Iterator[Finding]:
     """Check how callers of the HTTP interface are identified, and what they may do."""
     auth.strategy(conf.api.auth_strategy, conf)
-    rules = policy.PolicyEnforcer(conf)
+    rules = policies.enforcer(conf)
     if conf.api.auth_strategy == 'keystone':
-        tokens = conf[_TOKENS]
-        url = conf[tokens.auth_section or _TOKENS].auth_url
-        if urlsplit(url).scheme == 'http' and not clear_text.is_here(urlsplit(url).hostname):
+        tokens = conf[_AUTHENTICATION_GROUP]
+        url = conf[tokens.auth_section or _AUTHENTICATION_GROUP].auth_url
+        if urlsplit(url).scheme == 'http' and not clear_text.is_local(urlsplit(url).hostname):
             why = 'our password and the tokens of all callers go there for everybody to read'
             fix = 'Say https, and in cafile who vouches for it'
-            yield warning(f'[{_TOKENS}] auth_url', url, why, fix)
+            yield warning(f'[{_AUTHENTICATION_GROUP}] auth_url', url, why, fix)
         if tokens.insecure:
             why = 'whoever stands between may vouch for any token'
-            yield warning(f'[{_TOKENS}] insecure', True, why, 'Set cafile instead')
-    for rule in sorted(rules.open - policy.defaults().open - _MAY_BE_OPEN):
+            yield warning(f'[{_AUTHENTICATION_GROUP}] insecure', True, why, 'Set cafile instead')
+    for rule in sorted(rules.open - policies.defaults().open - _OPEN_POLICIES):
         yield warning(
             '[oslo_policy] policy_file',
             rules.enforcer.policy_path or '',
@@ -72,7 +73,7 @@ def check_callers(conf: Any) -> Iterator[Finding]:
 
 def check_policies(conf: Any) -> Iterator[Result]:
     """Check that the site's policy file is understood.  :raises Misconfigured: it is not"""
-    path = policy.PolicyEnforcer(conf).enforcer.policy_path
+    path = policies.enforcer(conf).enforcer.policy_path
     if path is not None and path.endswith('.json'):
         yield warning(
             why=f'{path} is JSON; convert it with oslopolicy-convert-json-to-yaml, and name the '
@@ -87,7 +88,7 @@ def check_cells(conf: Any) -> Iterator[Finding]:
     try:
         Cells(options.cells_file, options.cell)
     except exceptions.Misconfigured as e:
-        yield _refused(e, options[str(e.kwargs['option']).removeprefix('[nova_source] ')])
+        yield _option_finding(e, options[str(e.kwargs['option']).removeprefix('[nova_source] ')])
     except exceptions.InvalidMessage as e:
         fix = 'Make it with: nova-manage cell_v2 list_hosts > FILE'
         yield error('[nova_source] cells_file', options.cells_file, e.message, fix)
@@ -96,13 +97,13 @@ def check_cells(conf: Any) -> Iterator[Finding]:
 def check_apis(conf: Any) -> Iterator[Finding]:
     """Check the credentials of gantt-nova-source for keystone."""
     keystone.register_opts(conf)
-    if not keystone.is_given(conf, 'nova'):
+    if not keystone.has_credentials(conf, 'nova'):
         return  # it does not start, and says why: it need not run here
     try:
         source.apis(conf, conf.nova_source.request_seconds)
     except exceptions.Misconfigured as e:
         e.kwargs['fix'] = f'Set {e.kwargs["fix"]}'
-        yield _refused(e, conf.nova.auth_section or conf.nova.auth_type)
+        yield _option_finding(e, conf.nova.auth_section or conf.nova.auth_type)
         return
     for section in dict.fromkeys(keystone.section(conf, group) for group in keystone.SERVICES):
         url = conf[section].auth_url if 'auth_url' in conf[section] else None
@@ -124,12 +125,12 @@ def check_devices(conf: Any) -> Iterator[Finding]:
     try:
         pci.parse(conf.compute.device_spec)
     except exceptions.Misconfigured as e:
-        yield _refused(e, '; '.join(conf.compute.device_spec))
+        yield _option_finding(e, '; '.join(conf.compute.device_spec))
 
 
 def check_ports(conf: Any) -> Iterator[Result]:
     """Check for ports that two programs of this configuration would listen on."""
-    for first, second, port in listeners.clashes(conf):
+    for first, second, port in listeners.port_clashes(conf):
         yield error(
             first.option,
             first.first,
@@ -141,9 +142,12 @@ def check_ports(conf: Any) -> Iterator[Result]:
 
 
 def check_listeners(conf: Any) -> Iterator[Finding]:
-    """Check for what crosses a network in clear from where our processes listen."""
+    """Check for listeners of our processes without TLS that other machines can reach."""
     has_metrics = any(listeners.metrics(conf, group).first for group in listeners.PROGRAMS)
-    exposures = [clear_text.of_api(conf), clear_text.of_metrics(conf) if has_metrics else None]
+    exposures = [
+        clear_text.api_exposure(conf),
+        clear_text.metrics_exposure(conf) if has_metrics else None,
+    ]
     yield from (error(*exposure) for exposure in exposures if exposure is not None)
 
 
@@ -175,5 +179,5 @@ def check_files(conf: Any) -> Iterator[Finding]:
 
 def check_unread(conf: Any) -> Iterator[Finding]:
     """Yield a finding for each option that no process reads."""
-    for option in unknown.unread(conf):
+    for option in unknown.unread_options(conf):
         yield error(option.option, option.value, option.why, 'Correct the name, or remove it')

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of the zones directly below: each answers, lets this one in, has comparable scores."""
+"""Check of the child zones: each answers, lets this one in, has comparable scores."""
 
 import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from gantt import exceptions
+from gantt import exceptions, stores
 from gantt.cmd import wiring
 from gantt.cmd.checks.results import Finding, error, warning
 from gantt.conf.pipeline import pipeline_from_conf
-from gantt.core.zones.score import ScoreSet
-from gantt.db import stores
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.zones.conditions import ZoneConditions, ZoneState
+from gantt.zones.model.choice import ScoreSet
+from gantt.zones.service.conditions import ZoneConditions, ZoneState
 
 #: State -> how bad it is, and what to do.
-_STATES = {
+_STATE_FINDINGS = {
     ZoneState.UNRESPONSIVE: (
         warning,
         'Start it, correct its address with "gantt zone set NAME --url", or "gantt zone disable"',
@@ -34,7 +33,7 @@ _STATES = {
 }
 
 #: Of the counts in ToLookAt, claims that only one side has after a database was restored.
-_TO_LOOK_AT = (
+_CLAIM_FINDINGS = (
     (
         error,
         'claims of here are lost: it does not know them any more, and a guest may run there',
@@ -43,7 +42,7 @@ _TO_LOOK_AT = (
     ),
     (
         warning,
-        'claims were forgotten here and read back, and no caller is known that has them',
+        'claims were forgotten here and restored, and no caller is known that has them',
         'After the database is put back run "gantt-manage db incarnation"; look whether each '
         'guest is wanted: "gantt request cancel ID" gives back what is only reserved',
     ),
@@ -73,13 +72,13 @@ def check_zones(conf: Any) -> Iterator[Finding]:
         conditions = ZoneConditions(
             calls, lambda: children, lambda: scores, SystemClock(), time.time
         )
-        noted = connected.zone_figures.claims_to_look_at()
-        for at in conditions.find_out():
+        noted = connected.zone_figures.claims_to_check()
+        for at in conditions.query_all():
             if at.problem:
-                say, instead = _STATES[at.state]
+                say, instead = _STATE_FINDINGS[at.state]
                 yield say(f'zone {at.zone.name}', at.zone.url, at.problem, instead)
         for zone in children:
             counts = noted.get(zone.uuid, (0, 0, 0))
-            for count, (say, why, instead) in zip(counts, _TO_LOOK_AT, strict=True):
+            for count, (say, why, instead) in zip(counts, _CLAIM_FINDINGS, strict=True):
                 if count:
                     yield say(f'zone {zone.name}', zone.url, f'{count} {why}', instead)

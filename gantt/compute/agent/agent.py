@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from gantt import exceptions
-from gantt.compute.agent import layouts, running_guests
+from gantt.compute.agent import running_guests
 from gantt.compute.agent.journal import (
     FINISHED,
     PENDING,
@@ -31,14 +31,14 @@ from gantt.compute.agent.journal import (
     Stamp,
 )
 from gantt.compute.agent.running_guests import GuestInventory
-from gantt.compute.agent.session import Fenced, Session, Words
+from gantt.compute.agent.session import Fenced, Session
 from gantt.compute.ports import GuestDriver, GuestError, HostReadings, RunningGuest
 from gantt.core.messages.build import Build, Delete
 
 LOG = logging.getLogger(__name__)
 
-WAIT_FIRST, WAIT_MOST = 0.2, 5.0
-PENDING_LOOK_SECONDS = 0.05
+WAIT_SECONDS_FIRST, WAIT_SECONDS_MAX = 0.2, 5.0
+PENDING_CHECK_SECONDS = 0.05
 
 
 class BuildOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,16 +106,15 @@ class Agent:
         self.name = session.name
         self.disagreements = self.failed_builds = 0
         self._session = session
-        self._claim_client = Words(session)
         self._driver = driver
         self._journal = journal
         self._on_change = on_change
         self._terms = terms or AgentSettings()
         self._wall = wall
         self._monotonic = monotonic
-        self._checking = threading.Lock()
-        self._working: dict[str, threading.Event] = {}
-        self._starting: set[str] = set()  # by this process, not by one that crashed
+        self._check_lock = threading.Lock()
+        self._claims_in_work: dict[str, threading.Event] = {}
+        self._starting_claims: set[str] = set()  # by this process, not by one that crashed
         self.trust = Trust(self.name, journal, self._terms.trusted_seconds, wall)
         self._event = event
         self._halted = event()
@@ -123,18 +122,18 @@ class Agent:
 
     # -- build -------------------------------------------------------------------
     def build(self, build: Build) -> BuildOutcome:
-        """Build a guest, once recovery is done; the whole way, on the caller's thread.
+        """Build a guest, once recovery is done, in all steps on the caller's thread.
 
         :raises InvalidMessage: it is for another host
         :raises Fenced: another agent reports for this host
         """
-        self._for_us(build.host)
+        self._check_host(build.host)
         self._session.raise_if_fenced()
         if not self._recovered.wait(self._terms.confirm_seconds):
-            return _of(build, 'unconfirmed', 'it is not known yet what runs here')
-        with self._alone(build.claim_id) as alone:
-            if not alone:
-                return _of(build, 'in_progress')
+            return _build_outcome(build, 'unconfirmed', 'it is not known yet what runs here')
+        with self._exclusively(build.claim_id) as is_exclusive:
+            if not is_exclusive:
+                return _build_outcome(build, 'in_progress')
             entry = self._journal.get(build.claim_id)
             if entry is None:
                 refusal = self._check(build)
@@ -144,16 +143,17 @@ class Agent:
             if entry is not None and entry.consumer != build.consumer:
                 # The scheduler's database was put back: it gave the claim away once more.
                 problem = f'the claim is that of consumer {entry.consumer} here'
-                return _of(build, 'refused', problem)
+                return _build_outcome(build, 'refused', problem)
             if entry is None or entry.state in (FINISHED, RUNNING, STOPPING):
-                return _known(build, entry)
+                return _known_outcome(build, entry)
             return self._confirm_and_start(entry)
 
     @property
     def has_pending(self) -> bool:
         """True where a build is pending that no thread works on."""
         return any(
-            e.state == PENDING and e.claim_id not in self._working for e in self._journal.live()
+            e.state == PENDING and e.claim_id not in self._claims_in_work
+            for e in self._journal.live()
         )
 
     def resume(self) -> list[BuildOutcome]:
@@ -169,7 +169,7 @@ class Agent:
         return outcomes
 
     def _check(self, build: Build) -> BuildOutcome | None:
-        """Note the claim as pending, or refuse it.  One build at a time.
+        """Record the claim in the journal as pending, or refuse the build.  One build at a time.
 
         Where it would fit but for builds that are not confirmed yet, their outcome is waited
         for first, within a bound: their claims may be cancelled.
@@ -183,25 +183,25 @@ class Agent:
         if not problem:
             return None
         self._step()
-        self._claim_client.refuse([build.claim_id], problem)
+        self._session.refuse([build.claim_id], problem)
         self._on_change(False)
-        return _of(build, 'refused', problem)
+        return _build_outcome(build, 'refused', problem)
 
     def _wait_for_one_of(self, pending: frozenset[str], end: float) -> None:
-        """Wait until one of these claims is not pending any more, or ``end``."""
+        """Wait until one of the claims ``pending`` is not pending any more, or until ``end``."""
         while (remaining := end - self._monotonic()) > 0:
             entries = map(self._journal.get, pending)
             if any(entry is None or entry.state != PENDING for entry in entries):
                 return
             self._step()
-            self._halted.wait(min(PENDING_LOOK_SECONDS, remaining))
+            self._halted.wait(min(PENDING_CHECK_SECONDS, remaining))
 
     def _checked(self, build: Build, is_last: bool) -> tuple[bool, str, frozenset[str]]:
         """Return whether it was decided, why it does not fit, and the pending claims to wait for.
 
         :param is_last: decide, whatever is pending
         """
-        with self._checking:
+        with self._check_lock:
             problem, pending = self._problem(build)
             if pending and not is_last:
                 return False, '', pending
@@ -228,14 +228,14 @@ class Agent:
             return _Problem(objection), nothing
         if self.trust.check_is_off:
             return None, nothing
-        now = running_guests.take(self._driver, self._journal)
+        now = running_guests.take_inventory(self._driver, self._journal)
         if now.running is None:
             return _Problem('it cannot be said what runs here now'), nothing
         entries = self._journal.live()
-        facts = layouts.outside(self._driver.facts(now.guests), entries)
+        facts = running_guests.outside_claims(self._driver.facts(now.guests), entries)
         used = now.used()
         foreign = facts.foreign if isinstance(facts.foreign, dict) else {}
-        answer = layouts.check(build, facts, used, foreign, entries)
+        answer = running_guests.check_build(build, facts, used, foreign, entries)
         if answer.ok:
             return None, nothing
         views = (
@@ -246,7 +246,10 @@ class Agent:
         problem = _Problem(answer.reason, views)
         pending = frozenset(entry.claim_id for entry in entries if entry.state == PENDING)
         confirmed = [entry for entry in entries if entry.claim_id not in pending]
-        if pending and layouts.check(build, facts, now.used(pending), foreign, confirmed).ok:
+        if (
+            pending
+            and running_guests.check_build(build, facts, now.used(pending), foreign, confirmed).ok
+        ):
             return problem, pending
         return problem, nothing
 
@@ -256,7 +259,8 @@ class Agent:
         self.disagreements += 1
         self.trust.disagreed(problem.text)
         LOG.warning(
-            'Check of the host disagrees with the scheduler: host=%s claim=%s views=%s reason=%s',
+            'Check of a build by the host disagrees with the scheduler: host=%s claim=%s '
+            'views=%s reason=%s',
             self.name,
             build.claim_id,
             problem.views,
@@ -267,26 +271,26 @@ class Agent:
         build = entry.build
         entry_now, outcome = self._confirmed(entry)
         if entry_now is None:
-            if self._journal.move(entry.claim_id, (PENDING,), FINISHED, outcome.outcome):
+            if self._journal.change_state(entry.claim_id, (PENDING,), FINISHED, outcome.outcome):
                 self._on_change(outcome.outcome == 'gone')
                 return outcome
-            return _of(build, 'deleted')
+            return _build_outcome(build, 'deleted')
         self._step()
-        self._starting.add(entry.claim_id)
-        if not self._journal.move(entry.claim_id, (PENDING,), STARTING, query=entry_now):
+        self._starting_claims.add(entry.claim_id)
+        if not self._journal.change_state(entry.claim_id, (PENDING,), STARTING, query=entry_now):
             # Deleted while the query was under way.
             self._release([entry.claim_id], 'deleted before it started')
-            return _of(build, 'deleted')
+            return _build_outcome(build, 'deleted')
         self._step()
         try:
             self._driver.start(build)
         except GuestError as e:
             return self._failed(build, e)
         self._step()
-        self._journal.move(entry.claim_id, (STARTING,), RUNNING)
+        self._journal.change_state(entry.claim_id, (STARTING,), RUNNING)
         self.failed_builds = 0
         self._on_change(False)
-        return _of(build, 'running')
+        return _build_outcome(build, 'running')
 
     def _confirmed(self, entry: JournalEntry) -> tuple[Stamp | None, BuildOutcome]:
         """Have a claim confirmed, until there is an answer or the claim can no longer hold.
@@ -298,33 +302,33 @@ class Agent:
             max(0.0, entry.lease_until - self._wall()),
             build.lease_seconds or self._terms.confirm_seconds,
         )
-        wait, reason = WAIT_FIRST, 'the lease ran out before it could be asked'
+        wait, reason = WAIT_SECONDS_FIRST, 'the lease ran out before it could be asked'
         while True:
             self._step()
             try:
                 stamp = self._session.stamp()
-                if not self._journal.ask(entry.claim_id, stamp):
-                    return None, _of(build, 'deleted')
-                result = self._claim_client.confirm(stamp, build.claim_id)
+                if not self._journal.note_query(entry.claim_id, stamp):
+                    return None, _build_outcome(build, 'deleted')
+                result = self._session.confirm(stamp, build.claim_id)
                 if result == 'ok':
-                    return stamp, _of(build, 'running')
+                    return stamp, _build_outcome(build, 'running')
                 if result:
-                    return None, _of(build, 'gone', 'the claim does not hold any more')
+                    return None, _build_outcome(build, 'gone', 'the claim does not hold any more')
                 self._on_change(True)
             except Fenced as e:
-                return None, _of(build, 'gone', str(e))
+                return None, _build_outcome(build, 'gone', str(e))
             except exceptions.Unavailable as e:
                 reason = str(e)
             except exceptions.Refused as e:
-                return None, _of(build, 'gone', str(e))
+                return None, _build_outcome(build, 'gone', str(e))
             remaining = end - self._monotonic()
             if remaining <= 0:
                 LOG.error(
                     'Claim was not confirmed in time: claim=%s error=%s', build.claim_id, reason
                 )
-                return None, _of(build, 'unconfirmed', reason)
+                return None, _build_outcome(build, 'unconfirmed', reason)
             self._halted.wait(min(wait, remaining))
-            wait = min(wait * 2, WAIT_MOST)
+            wait = min(wait * 2, WAIT_SECONDS_MAX)
 
     def _failed(self, build: Build, error: GuestError) -> BuildOutcome:
         LOG.error(
@@ -332,7 +336,7 @@ class Agent:
         )
         self.failed_builds += 1
         guest = RunningGuest.of(build)
-        self._journal.move(build.claim_id, (STARTING,), STOPPING, str(error))
+        self._journal.change_state(build.claim_id, (STARTING,), STOPPING, str(error))
         try:
             self._driver.stop(guest)  # whatever is left of it
         except GuestError as e:
@@ -344,11 +348,11 @@ class Agent:
                 e,
             )
             self._on_change(False)
-            return _of(build, 'failed', str(error))
-        self._journal.move(build.claim_id, (STOPPING,), FINISHED, f'failed: {error}'[:1000])
+            return _build_outcome(build, 'failed', str(error))
+        self._journal.change_state(build.claim_id, (STOPPING,), FINISHED, f'failed: {error}'[:1000])
         self._release([build.claim_id], str(error)[:1000])
         self._on_change(False)
-        return _of(build, 'failed', str(error))
+        return _build_outcome(build, 'failed', str(error))
 
     # -- delete -------------------------------------------------------------------
     def delete(self, delete: Delete) -> BuildOutcome:
@@ -358,8 +362,8 @@ class Agent:
 
         :raises InvalidMessage: it is for another host
         """
-        self._for_us(delete.host)
-        targets = self._targets(delete)
+        self._check_host(delete.host)
+        targets = self._claims_to_delete(delete)
         if not targets:
             if delete.claim_id is not None:
                 self._tombstone(delete.consumer, delete.claim_id)
@@ -378,8 +382,8 @@ class Agent:
             reason=problem,
         )
 
-    def _targets(self, delete: Delete) -> list[RunningGuest]:
-        """Return the guests of the consumer that are here or on their way."""
+    def _claims_to_delete(self, delete: Delete) -> list[RunningGuest]:
+        """Return the consumer's guests on this host, those being built included."""
         journal_guests: dict[str | None, RunningGuest] = {
             e.claim_id: RunningGuest.of(e.build)
             for e in self._journal.of_consumer(delete.consumer)
@@ -401,14 +405,14 @@ class Agent:
         """Stop one guest for good; return the problem, '' where it has ended."""
         claim_id = guest.claim_id
         if claim_id is not None:
-            if self._journal.move(claim_id, (PENDING,), FINISHED, 'deleted'):
+            if self._journal.change_state(claim_id, (PENDING,), FINISHED, 'deleted'):
                 self._release([claim_id], reason)
                 return ''
-            work = self._working.get(claim_id)
+            work = self._claims_in_work.get(claim_id)
             if work is not None and not work.wait(self._terms.wait_for_other_seconds):
                 return 'it is still being started'
             self._step()
-            if not self._journal.move(claim_id, (RUNNING, STARTING), STOPPING):
+            if not self._journal.change_state(claim_id, (RUNNING, STARTING), STOPPING):
                 # The journal was lost: a build that comes now must not start it again.
                 self._tombstone(guest.consumer, claim_id, STOPPING)
         self._step()
@@ -419,13 +423,13 @@ class Agent:
             return str(e)
         self._step()
         if claim_id is not None:
-            if not self._journal.move(claim_id, (STOPPING,), FINISHED, 'deleted'):
+            if not self._journal.change_state(claim_id, (STOPPING,), FINISHED, 'deleted'):
                 self._tombstone(guest.consumer, claim_id)
             self._release([claim_id], reason)
         return ''
 
     def _tombstone(self, consumer: str, claim_id: str, state: str = FINISHED) -> None:
-        """Make sure that a build of this claim never starts anything."""
+        """Record a claim as finished, so that a later build of it never starts a guest."""
         build = Build(claim_id=claim_id, consumer=consumer, host=self.name, resources={})
         self._journal.add(JournalEntry(build=build, state=state, reason='deleted'))
 
@@ -435,7 +439,9 @@ class Agent:
 
         :raises GuestError: the guests here cannot be listed; try again
         """
-        for entry in running_guests.after_boot(self._driver, self._journal, self._starting):
+        for entry in running_guests.resume_after_boot(
+            self._driver, self._journal, self._starting_claims
+        ):
             LOG.warning(
                 'Claim of an earlier run of the agent is released: host=%s claim=%s state=%s',
                 self.name,
@@ -446,8 +452,8 @@ class Agent:
         self._journal.purge(self._terms.tombstone_seconds)
         self._recovered.set()
 
-    def tidy(self) -> int:
-        """Delete old tombstones; return how many."""
+    def purge_journal(self) -> int:
+        """Delete old tombstones from the journal; return their number."""
         return self._journal.purge(self._terms.tombstone_seconds)
 
     def halt(self) -> None:
@@ -458,53 +464,53 @@ class Agent:
     # -- claims ----------------------------------------------------------------------
     def _release(self, claim_ids: list[str], reason: str) -> None:
         self._step()
-        self._claim_client.release(claim_ids, reason)
+        self._session.release(claim_ids, reason)
 
     def _step(self) -> None:
         if self._halted.is_set():
             raise Halted
 
-    def _for_us(self, host: str) -> None:
+    def _check_host(self, host: str) -> None:
         if host != self.name:
             raise exceptions.invalid(
                 'host', f'expected {self.name!r}, which this agent reports for'
             )
 
     @contextlib.contextmanager
-    def _alone(self, claim_id: str) -> Iterator[bool]:
-        """Yield True where no other thread works on the claim, else False."""
+    def _exclusively(self, claim_id: str) -> Iterator[bool]:
+        """Hold a claim for this thread; yield False where another thread works on it."""
         done = self._event()
-        if self._working.setdefault(claim_id, done) is not done:
+        if self._claims_in_work.setdefault(claim_id, done) is not done:
             yield False
             return
         try:
             yield True
         finally:
-            self._starting.discard(claim_id)
-            del self._working[claim_id]
+            self._starting_claims.discard(claim_id)
+            del self._claims_in_work[claim_id]
             done.set()
 
 
-def _of(build: Build, outcome: str, reason: str = '') -> BuildOutcome:
+def _build_outcome(build: Build, outcome: str, reason: str = '') -> BuildOutcome:
     return BuildOutcome(
         consumer=build.consumer, claim_id=build.claim_id, outcome=outcome, reason=reason
     )
 
 
-def _known(build: Build, entry: JournalEntry | None) -> BuildOutcome:
+def _known_outcome(build: Build, entry: JournalEntry | None) -> BuildOutcome:
     if entry is not None and entry.state == RUNNING:
-        return _of(build, 'running')
-    return _of(build, 'finished', entry.reason if entry else '')
+        return _build_outcome(build, 'running')
+    return _build_outcome(build, 'finished', entry.reason if entry else '')
 
 
 DAY_SECONDS = 86_400.0
 #: A machine whose clock is below this has not set it yet: nothing can be counted from then.
-CLOCK_SET = 1_600_000_000.0
+CLOCK_SET_SINCE = 1_600_000_000.0
 
 
 @dataclasses.dataclass(eq=False)
 class Trust:
-    """State of a host's own check of builds: on or off; kept in its journal.
+    """State of a host's own check of builds, on or off; stored in the host's journal.
 
     The scheduler and the host judge by one library, so they disagree only where their views of
     the host differ.  A site may leave the host's own check out once they have agreed for a stated
@@ -523,25 +529,22 @@ class Trust:
         self._was_off = False
 
     @property
-    def agreed_since(self) -> float:
-        """Time since which there was no disagreement, by ``wall``."""
-        return self.journal.agreed_since()
-
-    @property
     def check_is_off(self) -> bool:
-        """True where builds are taken without a check of our own."""
+        """True where the host accepts builds without its own check."""
         if self.seconds is None:
             return False
-        since, now = self.agreed_since, self.wall()
-        if since < CLOCK_SET <= now:
+        since, now = self.journal.agreed_since, self.wall()
+        if since < CLOCK_SET_SINCE <= now:
             # Else the first good clock after a start without one would turn it into years.
             self.journal.note_disagreement()
             since = now
         off = now - since >= self.seconds
         if off and not self._was_off:
-            LOG.warning(
-                'Host stops its own check of builds, which has not disagreed for long: host=%s '
-                'agreed_since=%s',
+            LOG.info(
+                'Host accepts builds without its own check, as configured: for '
+                '[compute] trusted_after_days this check has refused nothing that the scheduler '
+                'placed; it resumes at the first disagreement; to keep it, set '
+                '[compute] check = always: host=%s agreed_since=%s',
                 self.host,
                 time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(since)),
             )
@@ -553,18 +556,18 @@ class Trust:
         """Days that the check has been off; 0: it is on."""
         if self.seconds is None or not self.check_is_off:
             return 0.0
-        off = self.wall() - self.agreed_since - self.seconds
+        off = self.wall() - self.journal.agreed_since - self.seconds
         return round(max(off, 1.0) / DAY_SECONDS, 3)
 
     def disagreed(self, reason: str) -> None:
-        """Restart the count, and check again."""
+        """Turn the check on, and restart the time without a disagreement."""
         was_off, self._was_off = self._was_off, False
         self.journal.note_disagreement()
         if was_off:
             LOG.warning('Host checks builds itself again: host=%s reason=%s', self.host, reason)
 
     def watch(self, seen: GuestInventory, facts: HostReadings) -> None:
-        """Detect in the reported guests what a check would have refused."""
+        """Turn the check on where running guests and foreign use exceed the capacity of a class."""
         if not self.check_is_off:
             return
         foreign: Mapping[str, int] = facts.foreign if isinstance(facts.foreign, dict) else {}

@@ -44,52 +44,25 @@ CREATE TABLE IF NOT EXISTS builds (
     claim_id TEXT PRIMARY KEY,
     consumer TEXT NOT NULL,
     state TEXT NOT NULL,
-    requested_epoch INTEGER NOT NULL DEFAULT 0,
-    requested_sequence INTEGER NOT NULL DEFAULT 0,
-    lease_until REAL NOT NULL,
-    reason TEXT NOT NULL DEFAULT '',
-    body BLOB NOT NULL,
-    created_at REAL NOT NULL,
-    updated_at REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS builds_consumer ON builds (consumer);
-CREATE INDEX IF NOT EXISTS builds_state ON builds (state, updated_at);
-CREATE TABLE IF NOT EXISTS identity (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    uuid TEXT NOT NULL,
-    registrations INTEGER NOT NULL
+    entry BLOB NOT NULL
 );
-CREATE TABLE IF NOT EXISTS agreement (
+CREATE TABLE IF NOT EXISTS host (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    since REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS epochs (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    last INTEGER NOT NULL
+    identity TEXT NOT NULL,
+    registrations INTEGER NOT NULL,
+    agreed_since REAL NOT NULL,
+    last_epoch INTEGER NOT NULL
 );
 """
-_SELECT = (
-    'SELECT claim_id, consumer, body, state, requested_epoch, requested_sequence, lease_until,'
-    ' reason, updated_at FROM builds ORDER BY created_at, claim_id'
-)
 _WRITE = (
-    'INSERT INTO builds (claim_id, consumer, state, requested_epoch, requested_sequence,'
-    ' lease_until, reason, body, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?)'
-    ' ON CONFLICT (claim_id) DO UPDATE SET state = excluded.state,'
-    ' requested_epoch = excluded.requested_epoch, requested_sequence = excluded.requested_sequence,'
-    ' reason = excluded.reason, updated_at = excluded.updated_at'
+    'INSERT INTO builds (claim_id, consumer, state, entry) VALUES (?,?,?,?)'
+    ' ON CONFLICT (claim_id) DO UPDATE SET state = excluded.state, entry = excluded.entry'
 )
-#: Table of one row -> the statement that writes its number.
-_WRITE_NUMBER = {
-    'identity': 'UPDATE identity SET registrations = ?',
-    'agreement': 'UPDATE agreement SET since = ?',
-    'epochs': 'INSERT OR REPLACE INTO epochs VALUES (1, ?)',
-}
 _VERSION = 1
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Place of one message in the order of a host's messages."""
+    """Position of one message in the order of its host's messages: epoch and sequence."""
 
     epoch: int
     sequence: int
@@ -126,7 +99,8 @@ class Journal:
 
     :param finished_max: tombstones that are kept, the oldest are dropped first; None: all
     :ivar identity: a uuid, chosen when the journal was created; another journal has another one
-    :ivar last_epoch: the highest epoch ever noted; 0: none
+    :ivar agreed_since: since when the host's own check has not disagreed, by the wall clock
+    :ivar last_epoch: the highest epoch that :meth:`note_epoch` has stored; 0: none
     """
 
     def __init__(
@@ -140,21 +114,22 @@ class Journal:
         self._live: dict[str, None] = {}
         self.identity = str(uuid.uuid4())
         self._registrations = 0
-        self._agreed_since = wall()
+        self.agreed_since = wall()
         self.last_epoch = 0
 
     def count_registration(self) -> int:
         """Count a registration, over all starts; it is on disk when this returns."""
         with self._lock:
-            self._write_number('identity', self._registrations + 1)
-            self._registrations += 1
-            return self._registrations
+            registrations = self._registrations + 1
+            self._write_host(registrations, self.agreed_since, self.last_epoch)
+            self._registrations = registrations
+            return registrations
 
     def note_epoch(self, epoch: int) -> None:
         """Store an epoch that the host was given; it is on disk when this returns."""
         with self._lock:
             last_epoch = max(self.last_epoch, epoch)
-            self._write_number('epochs', last_epoch)
+            self._write_host(self._registrations, self.agreed_since, last_epoch)
             self.last_epoch = last_epoch
 
     def get(self, claim_id: str) -> JournalEntry | None:
@@ -162,15 +137,15 @@ class Journal:
         return self._entries.get(claim_id)
 
     def add(self, entry: JournalEntry) -> bool:
-        """Add a claim; False where it was known already (nothing changes)."""
+        """Add a claim; return False, and change nothing, where the journal has it already."""
         with self._lock:
             if entry.claim_id in self._entries:
                 return False
             self._put(msgspec.structs.replace(entry, updated_at=self._wall()))
         return True
 
-    def ask(self, claim_id: str, query: Stamp) -> bool:
-        """Store the query about a pending claim; False where it is not pending."""
+    def note_query(self, claim_id: str, query: Stamp) -> bool:
+        """Store the confirmation query of a claim; return False where the claim is not pending."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state != PENDING:
@@ -178,7 +153,7 @@ class Journal:
             self._put(msgspec.structs.replace(entry, requested=query, updated_at=self._wall()))
         return True
 
-    def move(
+    def change_state(
         self,
         claim_id: str,
         states: Iterable[str],
@@ -186,7 +161,7 @@ class Journal:
         reason: str = '',
         query: Stamp | None = None,
     ) -> bool:
-        """Move a claim from one of ``states``, if ``query`` still counts; return whether it did."""
+        """Change the state of a claim from one of ``states``; return whether it changed."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state not in states:
@@ -208,19 +183,15 @@ class Journal:
         with self._lock:
             return [entry for entry in self._entries.values() if entry.consumer == consumer]
 
-    def agreed_since(self) -> float:
-        """Return since when the host's own check has not disagreed, by the wall clock."""
-        return self._agreed_since
-
     def note_disagreement(self) -> None:
-        """Store that it disagreed just now."""
+        """Store that the host's check has just disagreed with the scheduler."""
         with self._lock:
             now = self._wall()
-            self._write_number('agreement', now)
-            self._agreed_since = now
+            self._write_host(self._registrations, now, self.last_epoch)
+            self.agreed_since = now
 
     def purge(self, older_than_seconds: float) -> int:
-        """Delete finished claims, at most 1000 and none younger than a day; return how many."""
+        """Delete finished claims, at most 1000 and none younger than a day; return their number."""
         limit = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
         with self._lock:
             old = [
@@ -257,7 +228,7 @@ class Journal:
     # -- Writes to disk, before the change in memory; none here.
     def _write(self, entry: JournalEntry) -> None: ...
 
-    def _write_number(self, table: str, number: float) -> None: ...
+    def _write_host(self, registrations: int, agreed_since: float, last_epoch: int) -> None: ...
 
     def _erase(self, claim_ids: list[str]) -> None: ...
 
@@ -281,9 +252,10 @@ class SqliteJournal(Journal):
             if version not in (0, _VERSION):
                 raise sqlite3.DatabaseError(f'its version is {version}, expected {_VERSION}')
             self._db.executescript(_SCHEMA)
-            # A new journal has no rows yet.
-            self._db.execute('INSERT OR IGNORE INTO identity VALUES (1, ?, 0)', (self.identity,))
-            self._db.execute('INSERT OR IGNORE INTO agreement VALUES (1, ?)', (wall(),))
+            # A new journal has no row yet.
+            self._db.execute(
+                'INSERT OR IGNORE INTO host VALUES (1, ?, 0, ?, 0)', (self.identity, wall())
+            )
             self._read()
             self._db.execute(f'PRAGMA user_version = {_VERSION}')
         except (sqlite3.Error, msgspec.MsgspecError) as e:
@@ -291,23 +263,27 @@ class SqliteJournal(Journal):
             raise _unusable(path, str(e)) from None
 
     def _read(self) -> None:
-        self.identity, self._registrations = self._db.execute(
-            'SELECT uuid, registrations FROM identity'
+        self.identity, self._registrations, self.agreed_since, self.last_epoch = self._db.execute(
+            'SELECT identity, registrations, agreed_since, last_epoch FROM host'
         ).fetchone()
-        (self._agreed_since,) = self._db.execute('SELECT since FROM agreement').fetchone()
-        (self.last_epoch,) = self._db.execute('SELECT ifnull(max(last), 0) FROM epochs').fetchone()
-        for claim_id, consumer, body, state, *columns in self._db.execute(_SELECT):
-            epoch, sequence, lease_until, reason, updated = columns
-            self._remember(
-                JournalEntry(
-                    build=_build_of(claim_id, consumer, body, state),
-                    state=state,
-                    requested=Stamp(epoch, sequence),
-                    lease_until=lease_until,
-                    reason=reason,
-                    updated_at=updated,
-                )
-            )
+        rows = self._db.execute(
+            'SELECT claim_id, consumer, state, entry FROM builds ORDER BY rowid'
+        )
+        for row in rows:
+            self._remember(self._decoded(*row))
+
+    def _decoded(self, claim_id: str, consumer: str, state: str, entry: bytes) -> JournalEntry:
+        """Return an entry; of a finished one only its existence counts.
+
+        :raises msgspec.MsgspecError: an unfinished one cannot be read
+        """
+        try:
+            return msgspec.msgpack.decode(entry, type=JournalEntry)
+        except msgspec.MsgspecError:
+            if state != FINISHED:
+                raise
+            build = Build(claim_id=claim_id, consumer=consumer, host='', resources={})
+            return JournalEntry(build=build, state=state, updated_at=self._wall())
 
     def close(self) -> None:
         with self._lock:
@@ -315,22 +291,14 @@ class SqliteJournal(Journal):
             os.close(self._guard)
 
     def _write(self, entry: JournalEntry) -> None:
-        row = (
-            entry.claim_id,
-            entry.consumer,
-            entry.state,
-            entry.requested.epoch,
-            entry.requested.sequence,
-            entry.lease_until,
-            entry.reason,
-            msgspec.msgpack.encode(entry.build),
-            entry.updated_at,
-            entry.updated_at,
-        )
+        row = (entry.claim_id, entry.consumer, entry.state, msgspec.msgpack.encode(entry))
         self._db.execute(_WRITE, row)
 
-    def _write_number(self, table: str, number: float) -> None:
-        self._db.execute(_WRITE_NUMBER[table], (number,))
+    def _write_host(self, registrations: int, agreed_since: float, last_epoch: int) -> None:
+        self._db.execute(
+            'UPDATE host SET registrations = ?, agreed_since = ?, last_epoch = ?',
+            (registrations, agreed_since, last_epoch),
+        )
 
     def _erase(self, claim_ids: list[str]) -> None:
         self._db.execute(
@@ -339,21 +307,8 @@ class SqliteJournal(Journal):
         )
 
 
-def _build_of(claim_id: str, consumer: str, body: bytes, state: str) -> Build:
-    """Return the build of an entry; for a finished one only its existence counts.
-
-    :raises MsgspecError: the build of an unfinished one cannot be read
-    """
-    try:
-        return msgspec.msgpack.decode(body, type=Build)
-    except msgspec.MsgspecError:
-        if state != FINISHED:
-            raise
-        return Build(claim_id=claim_id, consumer=consumer, host='', resources={})
-
-
 def _only_us(path: pathlib.Path) -> int:
-    """Take the lock of a journal; return the descriptor that holds it."""
+    """Lock a journal against other processes; return the descriptor that holds the lock."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         guard = os.open(f'{path}.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -375,7 +330,7 @@ def _only_us(path: pathlib.Path) -> int:
 def _make_private(path: pathlib.Path) -> None:
     """Make the journal's files unreadable for others: builds have passwords, too.
 
-    The file exists before SQLite opens it, which creates those beside it with the same rights.
+    The file exists before SQLite opens it, which creates the files next to it with the same rights.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (path, *(pathlib.Path(f'{path}{suffix}') for suffix in ('-wal', '-shm', '.lock'))):

@@ -17,27 +17,27 @@ import msgspec
 from gantt import exceptions
 from gantt.client.signing import Signer
 from gantt.core.resources import host_keys
-from gantt.core.resources.host_keys import KEY_BYTES, OLDER_MOST, SIGNATURE_BYTES
+from gantt.core.resources.host_keys import KEY_BYTES, OLDER_KEYS_MAX, SIGNATURE_BYTES
 from gantt.ed25519 import PrivateKey
 
 FILE_BYTES_MAX = 65_536
 
 
-class _Older(msgspec.Struct):
+class _OlderKey(msgspec.Struct):
     public: str
     signature: str
 
 
-class _Content(msgspec.Struct):
+class _KeyFileContent(msgspec.Struct):
     private: str
-    older: list[_Older] = []
+    older: list[_OlderKey] = []
 
 
-class _Unusable(Exception):
+class _UnusableKeyFile(Exception):
     """An error of a file that holds no valid key."""
 
 
-def load_or_make(path: pathlib.Path, option: str = '[compute] key_file') -> Signer:
+def load_or_create(path: pathlib.Path, option: str = '[compute] key_file') -> Signer:
     """Return the key in a file, which is created where there is none.
 
     :param option: option that names the file, for the error
@@ -48,12 +48,12 @@ def load_or_make(path: pathlib.Path, option: str = '[compute] key_file') -> Sign
             if not path.exists():
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 key = PrivateKey()
-                _write(path, _Content(private=host_keys.text(key.raw)), anew=True)
+                _write(path, _KeyFileContent(private=host_keys.key_text(key.raw)), anew=True)
         return _signer(_read(path))
 
 
 def rotate(path: pathlib.Path) -> str:
-    """Replace the key by a new one, signed by the old one; return its fingerprint.
+    """Replace the key by a new key, signed by the old one; return the new key's fingerprint.
 
     An agent that runs goes on with the old one until it is restarted.
 
@@ -62,46 +62,46 @@ def rotate(path: pathlib.Path) -> str:
     with _usable(path, '[compute] key_file'):
         content = _read(path)
         old_key, new_key = _private(content), PrivateKey()
-        passed_on = _Older(
-            public=host_keys.text(old_key.public),
-            signature=host_keys.text(old_key.sign(host_keys.link(new_key.public))),
+        passed_on = _OlderKey(
+            public=host_keys.key_text(old_key.public),
+            signature=host_keys.key_text(old_key.sign(host_keys.successor_bytes(new_key.public))),
         )
-        older = [passed_on, *content.older][:OLDER_MOST]
-        new_content = _Content(private=host_keys.text(new_key.raw), older=older)
+        older = [passed_on, *content.older][:OLDER_KEYS_MAX]
+        new_content = _KeyFileContent(private=host_keys.key_text(new_key.raw), older=older)
         _write(path, new_content, anew=False)
         return _signer(new_content).fingerprint
 
 
-def _read(path: pathlib.Path) -> _Content:
+def _read(path: pathlib.Path) -> _KeyFileContent:
     with path.open('rb') as file:
         if os.fstat(file.fileno()).st_mode & 0o077:
-            raise _Unusable('others than its owner may read or write it (chmod 600)')
+            raise _UnusableKeyFile('others than its owner may read or write it (chmod 600)')
         body = file.read(FILE_BYTES_MAX)
     try:
-        return msgspec.json.decode(body, type=_Content)
+        return msgspec.json.decode(body, type=_KeyFileContent)
     except (msgspec.DecodeError, UnicodeError) as e:
-        raise _Unusable(f'it is no key file: {e}') from None
+        raise _UnusableKeyFile(f'it is no key file: {e}') from None
 
 
-def _private(content: _Content) -> PrivateKey:
-    raw = host_keys.read(content.private, KEY_BYTES)
+def _private(content: _KeyFileContent) -> PrivateKey:
+    raw = host_keys.key_bytes(content.private, KEY_BYTES)
     if raw is None:
-        raise _Unusable('its private key is none of 32 bytes')
+        raise _UnusableKeyFile('its private key does not have 32 bytes')
     return PrivateKey(raw)
 
 
-def _signer(content: _Content) -> Signer:
+def _signer(content: _KeyFileContent) -> Signer:
     older = []
-    for older_key in content.older[:OLDER_MOST]:
-        key = host_keys.read(older_key.public, KEY_BYTES)
-        signature = host_keys.read(older_key.signature, SIGNATURE_BYTES)
+    for older_key in content.older[:OLDER_KEYS_MAX]:
+        key = host_keys.key_bytes(older_key.public, KEY_BYTES)
+        signature = host_keys.key_bytes(older_key.signature, SIGNATURE_BYTES)
         if key is None or signature is None:
-            raise _Unusable('one of its older keys cannot be read')
+            raise _UnusableKeyFile('one of its older keys cannot be read')
         older.append((key, signature))
     return Signer(_private(content), tuple(older))
 
 
-def _write(path: pathlib.Path, content: _Content, *, anew: bool) -> None:
+def _write(path: pathlib.Path, content: _KeyFileContent, *, anew: bool) -> None:
     """Write the file atomically, and private before it has any content.
 
     :raises FileExistsError: with ``anew``, another process was faster
@@ -131,7 +131,7 @@ def _usable(path: pathlib.Path, option: str) -> Generator[None]:
     """Turn errors of a file into one that names its option."""
     try:
         yield
-    except (OSError, _Unusable) as e:
+    except (OSError, _UnusableKeyFile) as e:
         problem = getattr(e, 'strerror', None) or str(e)
         raise exceptions.Misconfigured(
             option=option,

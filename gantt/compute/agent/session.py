@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Session of a host with the scheduler: its epoch, and the order of its messages.
+"""Session of a host with the scheduler: its epoch, the order of its messages, updates of claims.
 
 Every message of a host carries (epoch, sequence).  The epoch is handed out when
 it registers, the sequence is counted here.  Of two agents with one name the
@@ -26,8 +26,10 @@ from gantt.core.messages.report import ClaimUpdate, Registered, RegisterHost
 
 LOG = logging.getLogger(__name__)
 
+#: Longest reason that is sent.
+REASON_CHARACTERS_MAX = 1000
 #: Errors where the scheduler does not know the epoch, the host or its key.
-REJECTED = (exceptions.StaleEpoch, exceptions.NotFound, exceptions.NotProven)
+REJECTION_ERRORS = (exceptions.StaleEpoch, exceptions.NotFound, exceptions.NotProven)
 
 
 class Fenced(exceptions.Unavailable):
@@ -61,7 +63,7 @@ class NotRegistered(exceptions.Unavailable):
 
 
 class Session:
-    """Epoch and sequence of one host.
+    """Epoch and sequence of one host, and its updates of claims.
 
     :param announcement: the registration; its nonce is replaced
     :param journal: None: nothing outlives this process, and the last registration counts
@@ -73,7 +75,7 @@ class Session:
         self.name = announcement.name
         self._announcement = announcement
         self.port = port
-        self._boot = uuid.uuid4().hex
+        self._boot_nonce = uuid.uuid4().hex
         self._journal = journal
         self._registrations = 0
         self._unanswered: RegisterHost | None = None  # registration without an answer yet
@@ -87,7 +89,7 @@ class Session:
 
     @property
     def epoch(self) -> int:
-        """Current epoch, 0 where there is none now."""
+        """Current epoch; 0 where the host is not registered now."""
         return self._epoch
 
     @property
@@ -117,7 +119,7 @@ class Session:
         """
         self.raise_if_fenced()
         if self._unanswered is None:
-            self._unanswered = self._next()
+            self._unanswered = self._next_registration()
         try:
             registered = self.port.register(self._unanswered)
         except exceptions.StaleRegistration as e:
@@ -139,11 +141,11 @@ class Session:
         self.incarnation = registered.incarnation
         return registered
 
-    def _next(self) -> RegisterHost:
-        """Return a registration that differs from all before."""
-        nonce = f'{self._boot}.{self._registrations}'
+    def _next_registration(self) -> RegisterHost:
+        """Return a registration with a nonce and number that no earlier one had."""
+        nonce = f'{self._boot_nonce}.{self._registrations}'
         registration = msgspec.structs.replace(
-            self._announcement, boot_nonce=nonce, after=self._last_epoch
+            self._announcement, boot_nonce=nonce, last_epoch=self._last_epoch
         )
         if self._journal is None:
             return registration
@@ -154,7 +156,7 @@ class Session:
         )
 
     def stamp(self) -> Stamp:
-        """Return the next place in the order.
+        """Return the stamp of the next message: the current epoch and the next sequence number.
 
         Take it *before* reading what is reported: a report must not be newer
         than a confirmation whose claim it does not list.
@@ -172,36 +174,32 @@ class Session:
         """Return whether nothing was sent after ``stamp``."""
         return stamp == Stamp(self._epoch, self._sequence)
 
-    def begin_anew(self, stamp: Stamp) -> None:
+    def register_again(self, stamp: Stamp) -> None:
         """Register again, where reports in the epoch of ``stamp`` are stale for no known reason.
 
         Whatever the cause, a message of an earlier life or a number that was put back,
         another epoch is free of it.
         """
-        if self._leave(stamp):
+        if self._forget_registration(stamp):
             LOG.warning(
-                'Scheduler takes reports of this epoch for old ones; the host registers again: '
+                'Scheduler treats reports of this epoch as stale; the host registers again: '
                 'host=%s epoch=%d',
                 self.name,
                 stamp.epoch,
             )
 
-    def _leave(self, stamp: Stamp) -> bool:
-        """Leave the epoch; False where that of ``stamp`` was left before."""
+    def _forget_registration(self, stamp: Stamp) -> bool:
+        """Leave the epoch of ``stamp``; return False where it was left before."""
         with self._lock:
             if stamp.epoch != self._epoch:
                 return False
             self._epoch = 0
         return True
 
-    def is_current(self, stamp: Stamp) -> bool:
-        """Return whether an answer to ``stamp`` is still valid."""
-        return stamp.epoch == self._epoch and self.fence is None
-
     def rejected(self, stamp: Stamp, error: exceptions.GanttError) -> None:
-        """Handle a rejection of our epoch or key: become fenced, or register again.
+        """Handle the scheduler's rejection of our epoch or key: become fenced, or register again.
 
-        :param error: one of ``REJECTED``, as the answer to ``stamp``
+        :param error: one of ``REJECTION_ERRORS``, as the answer to ``stamp``
         """
         # Registering proves the key, and its predecessors.
         is_unproven = isinstance(error, exceptions.NotProven)
@@ -212,7 +210,7 @@ class Session:
                     return  # an answer to an older registration of our own
                 self.fence = Fenced(host=self.name, current=newest, epoch=stamp.epoch)
             LOG.error('Agent no longer builds and reports: error=%s', self.fence)
-        elif not self._leave(stamp):
+        elif not self._forget_registration(stamp):
             return
         elif is_unproven:
             LOG.error(
@@ -227,74 +225,62 @@ class Session:
                 error,
             )
 
-
-# -- Messages of a host about claims: confirm, refuse, release.
-#: Longest reason that is sent.
-REASON_MAX = 1000
-
-
-class Words:
-    """Claim updates of one host, in the order that its session keeps."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._port = session.port
-
+    # -- updates of claims ------------------------------------------------------------------
     def confirm(self, stamp: Stamp, claim_id: str) -> str:
         """Query whether a guest may start: ``ok``, ``gone``, or '' for an answer that is void.
 
         An answer is void where the host has registered again since its query,
         or was not known: it must query again.
 
-        :param stamp: place of this query, from ``Session.stamp``
+        :param stamp: place of this query, from :meth:`stamp`
         :raises Unavailable: no answer
         """
         try:
-            outcomes = self._port.confirm(self._words(stamp, [claim_id], ''))
-        except REJECTED as e:
-            self._session.rejected(stamp, e)
+            outcomes = self.port.confirm(self._update(stamp, [claim_id], ''))
+        except REJECTION_ERRORS as e:
+            self.rejected(stamp, e)
             return ''
-        if not self._session.is_current(stamp):
+        if stamp.epoch != self._epoch or self.fence is not None:
             return ''
         return 'ok' if outcomes.get(claim_id) == 'ok' else 'gone'
 
     def refuse(self, claim_ids: list[str], reason: str) -> None:
         """Refuse claims that the second check rejected.  Never raises."""
-        self._notify('refuse', self._port.refuse, claim_ids, reason)
+        self._notify('refuse', self.port.refuse, claim_ids, reason)
 
     def release(self, claim_ids: list[str], reason: str) -> None:
         """Release claims of guests that have ended.  Never raises."""
-        self._notify('release', self._port.release, claim_ids, reason)
+        self._notify('release', self.port.release, claim_ids, reason)
 
     def _notify(
         self,
-        word: str,
-        say: Callable[[ClaimUpdate], dict[str, str]],
+        kind: str,
+        send: Callable[[ClaimUpdate], dict[str, str]],
         claim_ids: list[str],
         reason: str,
     ) -> None:
-        """Send an update once; losing it does no harm, as reports and leases repeat it."""
+        """Send an update of claims once; losing it does no harm: reports and leases repeat it."""
         try:
-            stamp = self._session.stamp()
+            stamp = self.stamp()
             try:
-                say(self._words(stamp, claim_ids, reason))
-            except REJECTED as e:
-                self._session.rejected(stamp, e)
+                send(self._update(stamp, claim_ids, reason))
+            except REJECTION_ERRORS as e:
+                self.rejected(stamp, e)
         except (exceptions.Unavailable, exceptions.Refused) as e:
             LOG.info(
                 'Update of claims did not reach the scheduler; reports repeat it: host=%s '
                 'update=%s claims=%s error=%s',
-                self._session.name,
-                word,
+                self.name,
+                kind,
                 ','.join(claim_ids),
                 e,
             )
 
-    def _words(self, stamp: Stamp, claim_ids: list[str], reason: str) -> ClaimUpdate:
+    def _update(self, stamp: Stamp, claim_ids: list[str], reason: str) -> ClaimUpdate:
         return ClaimUpdate(
-            name=self._session.name,
+            name=self.name,
             epoch=stamp.epoch,
             sequence=stamp.sequence,
             claim_ids=claim_ids,
-            reason=reason[:REASON_MAX],
+            reason=reason[:REASON_CHARACTERS_MAX],
         )

@@ -14,7 +14,7 @@ import msgspec
 from gantt.core.messages.report import NumaPages
 
 #: CPU flag as the kernel names it -> trait.
-TRAITS = {
+TRAIT_BY_CPU_FLAG = {
     'sse': 'HW_CPU_X86_SSE',
     'sse2': 'HW_CPU_X86_SSE2',
     'pni': 'HW_CPU_X86_SSE3',
@@ -37,9 +37,9 @@ TRAITS = {
 }
 
 #: A memory limit of a control group at or above this is no limit.
-_NO_LIMIT = 1 << 60
+_NO_MEMORY_LIMIT = 1 << 60
 #: Largest number of a processor or cell in a list, and most numbers that a list may have.
-CPU_MAX, CPUS_LISTED_MAX = 65_535, 4 * 65_536
+CPU_NUMBER_MAX, CPUS_LISTED_MAX = 65_535, 4 * 65_536
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,13 +187,13 @@ class Machine:
         return float(len(parse_cpus(match[1]))) if match else None
 
     def _cpu_quota(self) -> float | None:
-        """Return processors per second of the tightest group above us."""
+        """Return the number of processors that the tightest control group of us allows."""
         quotas = []
-        for folder in self._groups('', 'unified'):
+        for folder in self._cgroup_folders('', 'unified'):
             words = self._text(f'{folder}/cpu.max').split()
             if len(words) == 2 and words[0].isdigit():
                 quotas.append(int(words[0]) / int(words[1]))
-        for folder in self._groups('cpu', 'cpu'):
+        for folder in self._cgroup_folders('cpu', 'cpu'):
             quota = self._text(f'{folder}/cpu.cfs_quota_us')
             period = self._count(f'{folder}/cpu.cfs_period_us')
             if quota.isdigit() and period:
@@ -201,20 +201,20 @@ class Machine:
         return min(quotas, default=None)
 
     def _memory_limit(self) -> int | None:
-        """Return bytes of the tightest group above us."""
+        """Return the memory limit, in bytes, of the tightest control group of this process."""
         limits = []
         for name, mount, file in (
             ('', 'unified', 'memory.max'),
             ('memory', 'memory', 'memory.limit_in_bytes'),
         ):
-            for folder in self._groups(name, mount):
+            for folder in self._cgroup_folders(name, mount):
                 text = self._text(f'{folder}/{file}')
-                if text.isdigit() and int(text) < _NO_LIMIT:
+                if text.isdigit() and int(text) < _NO_MEMORY_LIMIT:
                     limits.append(int(text))
         return min(limits, default=None)
 
-    def _groups(self, controller: str, mount: str) -> list[str]:
-        """Return folders of our control group and all above it ('': the unified hierarchy)."""
+    def _cgroup_folders(self, controller: str, mount: str) -> list[str]:
+        """Return the folders of this process's control group and all its parents."""
         path = None
         for line in self._text('proc/self/cgroup').splitlines():
             _, names, group_path = line.split(':', 2)
@@ -260,8 +260,8 @@ def parse_cpus(text: str) -> list[int]:
 
 def _cpu(text: str) -> int:
     text = text.strip()
-    if len(text) > len(str(CPU_MAX)) or int(text) > CPU_MAX:
-        raise ValueError(f'expected numbers of 0 to {CPU_MAX}')
+    if len(text) > len(str(CPU_NUMBER_MAX)) or int(text) > CPU_NUMBER_MAX:
+        raise ValueError(f'expected numbers of 0 to {CPU_NUMBER_MAX}')
     return int(text)
 
 

@@ -19,14 +19,14 @@ from gantt.compute.drivers.qemu import address_of
 from gantt.core.messages.report import DevicePool
 
 DEVICES_MAX = 65_536
-_FOLDER = 'sys/bus/pci/devices'
+_DEVICES_FOLDER = 'sys/bus/pci/devices'
 #: Nova matches these by resource providers, not by pools.
-_OF_PROVIDERS = ('resource_class', 'traits')
-_PART = re.compile(r'(?:\*|[0-9a-f]{1,4})?\Z')
+_PROVIDER_KEYS = ('resource_class', 'traits')
+_ADDRESS_PART = re.compile(r'(?:\*|[0-9a-f]{1,4})?\Z')
 
 
-class Spec(msgspec.Struct, frozen=True):
-    """Description of devices that are for guests.
+class PciDeviceSpec(msgspec.Struct, frozen=True):
+    """Pattern of PCI devices that an operator gives to guests.
 
     :ivar address: domain, bus, slot and function, '*' for any
     """
@@ -36,8 +36,8 @@ class Spec(msgspec.Struct, frozen=True):
     address: tuple[str, ...]
     tags: tuple[tuple[str, str], ...]
 
-    def has(self, device: 'Device') -> bool:
-        """Return whether this describes the device."""
+    def has(self, device: 'PciDevice') -> bool:
+        """Return whether the device matches this pattern."""
         parts = re.split('[:.]', device.address)
         return (
             self.vendor_id in ('*', device.vendor_id)
@@ -49,7 +49,7 @@ class Spec(msgspec.Struct, frozen=True):
         )
 
 
-class Device(msgspec.Struct, frozen=True):
+class PciDevice(msgspec.Struct, frozen=True):
     """A device, as the kernel shows it.
 
     :ivar parent: address of the physical function that a virtual one belongs to, else ''
@@ -65,32 +65,34 @@ class Device(msgspec.Struct, frozen=True):
     tapped: bool = False
 
 
-def parse(texts: Iterable[str]) -> list[Spec]:
+def parse(texts: Iterable[str]) -> list[PciDeviceSpec]:
     """Return an operator's descriptions; the first that describes a device counts.
 
     :raises Misconfigured: names the line and what was expected
     """
-    specs: list[Spec] = []
+    specs: list[PciDeviceSpec] = []
     for text in texts:
         try:
             body = json.loads(text)
         except ValueError as e:
-            raise _wrong(text, f'it is no JSON: {e}') from None
+            raise _invalid_spec(text, f'it is no JSON: {e}') from None
         for description in body if isinstance(body, list) else [body]:
             specs.append(_spec(text, description))
     return specs
 
 
-def _spec(text: str, body: Any) -> Spec:
+def _spec(text: str, body: Any) -> PciDeviceSpec:
     if not isinstance(body, dict):
-        raise _wrong(text, 'expected an object')
+        raise _invalid_spec(text, 'expected an object')
     fields = {str(key): _word(text, str(key), value) for key, value in body.items()}
     if 'devname' in fields:
-        raise _wrong(text, 'devices are known by their address here, not by devname')
+        raise _invalid_spec(text, 'devices are known by their address here, not by devname')
     address = fields.pop('address', None) or '*'
     vendor, product = (fields.pop(name, None) or '*' for name in ('vendor_id', 'product_id'))
-    tags = {k: v for k, v in fields.items() if v is not None and k not in _OF_PROVIDERS}
-    return Spec(vendor.lower(), product.lower(), _parts(text, address), tuple(sorted(tags.items())))
+    tags = {k: v for k, v in fields.items() if v is not None and k not in _PROVIDER_KEYS}
+    return PciDeviceSpec(
+        vendor.lower(), product.lower(), _parts(text, address), tuple(sorted(tags.items()))
+    )
 
 
 def _word(text: str, key: str, value: Any) -> str | None:
@@ -98,7 +100,7 @@ def _word(text: str, key: str, value: Any) -> str | None:
         return value
     if isinstance(value, bool | int):
         return str(value).lower()
-    raise _wrong(text, f'{key}: expected text')
+    raise _invalid_spec(text, f'{key}: expected text')
 
 
 def _parts(text: str, address: str) -> tuple[str, ...]:
@@ -108,12 +110,14 @@ def _parts(text: str, address: str) -> tuple[str, ...]:
     front, _, function = address.lower().rpartition('.')
     parts = [*front.split(':'), function]
     parts = ['*'] * (4 - len(parts)) + parts
-    if len(parts) != 4 or not all(_PART.match(part) for part in parts):
-        raise _wrong(text, f'{address!r} is no address; expected e.g. 0000:3b:00.0 or *:3b:00.*')
+    if len(parts) != 4 or not all(_ADDRESS_PART.match(part) for part in parts):
+        raise _invalid_spec(
+            text, f'{address!r} is no address; expected e.g. 0000:3b:00.0 or *:3b:00.*'
+        )
     return tuple(part or '*' for part in parts)
 
 
-def _wrong(text: str, problem: str) -> exceptions.Misconfigured:
+def _invalid_spec(text: str, problem: str) -> exceptions.Misconfigured:
     return exceptions.Misconfigured(
         option='[compute] device_spec',
         problem=f'{text}: {problem}',
@@ -121,13 +125,13 @@ def _wrong(text: str, problem: str) -> exceptions.Misconfigured:
     )
 
 
-def devices(root: pathlib.Path = pathlib.Path('/')) -> list[Device]:
+def devices(root: pathlib.Path = pathlib.Path('/')) -> list[PciDevice]:
     """Return all PCI devices of this machine."""
-    folders = itertools.islice((root / _FOLDER).glob('*:*:*.*'), DEVICES_MAX)
+    folders = itertools.islice((root / _DEVICES_FOLDER).glob('*:*:*.*'), DEVICES_MAX)
     return [_device(folder) for folder in sorted(folders) if _text(folder / 'vendor')]
 
 
-def _device(folder: pathlib.Path) -> Device:
+def _device(folder: pathlib.Path) -> PciDevice:
     node = _text(folder / 'numa_node')
     physical = folder / 'physfn'
     parent = physical.resolve().name if physical.exists() else ''
@@ -136,7 +140,7 @@ def _device(folder: pathlib.Path) -> Device:
     else:
         virtual = _text(folder / 'sriov_totalvfs')
         kind = 'type-PF' if virtual.isdigit() and int(virtual) else 'type-PCI'
-    return Device(
+    return PciDevice(
         folder.name.lower(),
         _text(folder / 'vendor').removeprefix('0x').lower(),
         _text(folder / 'device').removeprefix('0x').lower(),
@@ -148,21 +152,21 @@ def _device(folder: pathlib.Path) -> Device:
 
 
 def pools(
-    found: Sequence[Device], specs: Sequence[Spec], used: Collection[str]
+    devices: Sequence[PciDevice], specs: Sequence[PciDeviceSpec], used: Collection[str]
 ) -> list[DevicePool]:
     """Return pools of devices that are for guests.
 
     :param used: addresses of devices that guests have
     """
     used_addresses = {address_of(item) for item in used} | {
-        item.address for item in found if item.tapped
+        item.address for item in devices if item.tapped
     }
     # A physical device with a virtual one in use is not free, nor the other way round.
     busy = used_addresses | {
-        item.parent for item in found if item.address in used_addresses and item.parent
+        item.parent for item in devices if item.address in used_addresses and item.parent
     }
     pools_by_key: dict[tuple[object, ...], DevicePool] = {}
-    for device in found:
+    for device in devices:
         spec = next((item for item in specs if item.has(device)), None)
         if spec is None:
             continue
@@ -182,7 +186,7 @@ def pools(
     return list(pools_by_key.values())
 
 
-def _pool(device: Device, spec: Spec) -> DevicePool:
+def _pool(device: PciDevice, spec: PciDeviceSpec) -> DevicePool:
     tags = dict(spec.tags) | {'dev_type': device.dev_type}
     if device.dev_type != 'type-PCI':
         tags.setdefault('remote_managed', 'false')  # Nova's default

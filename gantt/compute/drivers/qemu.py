@@ -23,7 +23,7 @@ import msgspec
 
 from gantt.compute.drivers.machine import parse_cpus
 from gantt.compute.ports import GuestError, RunningGuest
-from gantt.core.messages.base import UUID
+from gantt.core.messages.base import UUID_PATTERN
 from gantt.core.messages.layout import CellLayout
 from gantt.core.messages.report import NumaCell
 
@@ -35,8 +35,8 @@ GUESTS_MAX = 10_000
 THREADS_MAX = 8192
 COMMAND_BYTES_MAX = 1 << 20
 #: Guests that one error names, and owners of guest-like processes that the log names.
-NAMED_MAX = 5
-STRANGERS_MAX = 100
+NAMED_PROCESSES_MAX = 5
+IGNORED_PROCESSES_MAX = 100
 #: Executables that run guests, and their users, where nothing else is configured.
 EXECUTABLES = (
     '/usr/bin/qemu-system-*',
@@ -46,13 +46,13 @@ EXECUTABLES = (
 )
 USERS = ('libvirt-qemu', 'qemu', 'root')
 
-_NAMES = ('qemu', 'kvm')
-_OPTIONS = ('-uuid', '-object', '-numa', '-device')
-_VCPU = re.compile(r'CPU (\d{1,5})/')
-_SIZE = re.compile(r'(\d{1,18})([KMGT]?)[a-z]*\Z', re.IGNORECASE)
-_UIDS = re.compile(r'^Uid:\s*(\d+)\s+(\d+)', re.M)
-_UNITS = {'': 0, 'k': 10, 'm': 20, 'g': 30, 't': 40}
-_ADDRESS = re.compile(r'(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z')
+_PROCESS_NAMES = ('qemu', 'kvm')
+_READ_OPTIONS = ('-uuid', '-object', '-numa', '-device')
+_VCPU_THREAD_NAME = re.compile(r'CPU (\d{1,5})/')
+_SIZE_TEXT = re.compile(r'(\d{1,18})([KMGT]?)[a-z]*\Z', re.IGNORECASE)
+_UID_LINE = re.compile(r'^Uid:\s*(\d+)\s+(\d+)', re.M)
+_UNIT_SHIFTS = {'': 0, 'k': 10, 'm': 20, 'g': 30, 't': 40}
+_PCI_ADDRESS = re.compile(r'(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z')
 
 
 class _Cell(msgspec.Struct):
@@ -65,7 +65,7 @@ class _Cell(msgspec.Struct):
     emulator: set[int] = msgspec.field(default_factory=set)
 
 
-class _Bound(msgspec.Struct, frozen=True):
+class _BoundMemory(msgspec.Struct, frozen=True):
     """Memory of a guest that is bound to one cell of the host."""
 
     cell: int
@@ -93,12 +93,13 @@ class Qemu:
         self._executables = tuple(executables)
         self._users = frozenset(itertools.chain.from_iterable(map(_uid, users)))
         self._readlink = readlink
-        self._strangers: set[tuple[int, ...]] = set()
+        self._ignored_processes: set[tuple[int, ...]] = set()
 
     def guests(self, numa: Sequence[NumaCell]) -> list[RunningGuest]:
-        """Return every guest that has a process, with what it has of these cells.
+        """Return every guest that has a process, with its resources on the NUMA cells ``numa``.
 
-        :raises GuestError: guests cannot be seen from here, or some cannot be read; names these
+        :raises GuestError: processes cannot be seen from here, or some guests cannot be read; names
+            these guests
         """
         if not (self._root / 'proc/1').is_dir():
             raise GuestError(
@@ -119,14 +120,14 @@ class Qemu:
             if guest is not None:
                 guests[guest.consumer] = guest
             if len(guests) > GUESTS_MAX:
-                raise GuestError(consumer='-', problem=f'there are more than {GUESTS_MAX} here')
+                raise GuestError(consumer='-', problem=f'more than {GUESTS_MAX} guests run here')
         if unread:
             # Its resources may seem free: without it, cells and devices are not reported.
-            ellipsis = '; ...' if len(unread) > NAMED_MAX else ''
+            ellipsis = '; ...' if len(unread) > NAMED_PROCESSES_MAX else ''
             raise GuestError(
                 consumer='-',
                 problem=f'{len(unread)} guests cannot be read: '
-                + '; '.join(unread[:NAMED_MAX])
+                + '; '.join(unread[:NAMED_PROCESSES_MAX])
                 + ellipsis,
             )
         return [guests[consumer] for consumer in sorted(guests)]
@@ -143,7 +144,7 @@ class Qemu:
     def _words(self, folder: pathlib.Path) -> list[str]:
         """Return the command line of a guest's process; [] where it is no guest.
 
-        :raises ValueError: it is a guest and cannot be read
+        :raises ValueError: the process is a guest, and its command line cannot be read
         """
         try:
             executable = self._readlink(folder / 'exe').removesuffix(' (deleted)')
@@ -152,16 +153,16 @@ class Qemu:
         except OSError:
             return []  # it has ended, or is the kernel's own
         is_known = any(fnmatch.fnmatchcase(executable, pattern) for pattern in self._executables)
-        if executable and not is_known and not _is_like_ours(executable):
+        if executable and not is_known and not _is_running_like_us(executable):
             return []
         command = _read(folder / 'cmdline')
         words = (command or b'').decode(errors='replace').split('\0')
-        if command is not None and not executable and not _is_like_ours(words[0]):
+        if command is not None and not executable and not _is_running_like_us(words[0]):
             return []
         owners = self._owners(folder)
         if not owners <= self._users or (executable and not is_known):
             if '-uuid' in words:
-                self._note_stranger(folder, executable or words[0], owners)
+                self._log_ignored_process(folder, executable or words[0], owners)
             return []
         if command is None or len(command) > COMMAND_BYTES_MAX:
             raise ValueError('its command line may not be read, or is too long')
@@ -173,20 +174,20 @@ class Qemu:
 
         Both count: a process with the rights of another user still has its caller's arguments.
 
-        :raises ValueError: they may not be read
+        :raises ValueError: the users may not be read
         """
         status = _read(folder / 'status')
         if status is None:
-            raise ValueError('it may not be read whose it is')
-        uids = _UIDS.search(status.decode(errors='replace'))
+            raise ValueError('its owner may not be read')
+        uids = _UID_LINE.search(status.decode(errors='replace'))
         return {int(uids[1]), int(uids[2])} if uids else set()
 
-    def _note_stranger(self, folder: pathlib.Path, executable: str, owners: set[int]) -> None:
+    def _log_ignored_process(self, folder: pathlib.Path, executable: str, owners: set[int]) -> None:
         """Log, once for each owner, a process that resembles a guest and counts as none."""
         key = tuple(sorted(owners))
-        if key in self._strangers or len(self._strangers) >= STRANGERS_MAX:
+        if key in self._ignored_processes or len(self._ignored_processes) >= IGNORED_PROCESSES_MAX:
             return
-        self._strangers.add(key)
+        self._ignored_processes.add(key)
         LOG.warning(
             'Process looks like a guest and is not counted; see [compute] hypervisor_executables '
             'and hypervisor_users: pid=%s uid=%s executable=%.200r',
@@ -202,18 +203,18 @@ class Qemu:
         numa: Sequence[NumaCell],
         huge: Mapping[str, int],
     ) -> RunningGuest | None:
-        options: dict[str, list[str]] = {name: [] for name in _OPTIONS}
+        options: dict[str, list[str]] = {name: [] for name in _READ_OPTIONS}
         for name, value in itertools.pairwise(words):
             if name in options:
                 options[name].append(value)
         consumer = options['-uuid'][-1].lower() if options['-uuid'] else ''
         threads = self._threads(folder)
-        if not re.fullmatch(UUID, consumer) or not threads:
+        if not re.fullmatch(UUID_PATTERN, consumer) or not threads:
             return None  # one without a uuid, or it has just ended
-        bound = self._bound(map(_fields, options['-object']), huge)
+        bound = self._bound(map(_option_fields, options['-object']), huge)
         homes = [
             (bound[node['memdev']], parse_cpus(node.get('cpus', '')))
-            for node in map(_fields, options['-numa'])
+            for node in map(_option_fields, options['-numa'])
             if node.get('') == 'node' and node.get('memdev') in bound
         ]
         dedicated = {cpu for cell in numa for cpu in cell.pinned_cpus}
@@ -221,8 +222,8 @@ class Qemu:
             return None
         return RunningGuest(
             consumer=consumer,
-            cells=_cells(numa, homes, threads),
-            devices=list(_devices(map(_fields, options['-device']))),
+            cells=_guest_cells(numa, homes, threads),
+            devices=list(_devices(map(_option_fields, options['-device']))),
         )
 
     def _threads(self, folder: pathlib.Path) -> dict[int, set[int]]:
@@ -235,7 +236,7 @@ class Qemu:
         if len(tasks) > THREADS_MAX:
             raise ValueError(f'it has more than {THREADS_MAX} threads')
         for task in tasks:
-            named = _VCPU.match(_text(task / 'comm'))
+            named = _VCPU_THREAD_NAME.match(_text(task / 'comm'))
             if named is None and task.name != folder.name:
                 continue
             allowed = re.search(r'^Cpus_allowed_list:\s*(\S+)', _text(task / 'status'), re.M)
@@ -245,26 +246,26 @@ class Qemu:
 
     def _bound(
         self, objects: Iterable[dict[str, str]], huge: Mapping[str, int]
-    ) -> dict[str, _Bound]:
+    ) -> dict[str, _BoundMemory]:
         bound = {}
         for memory_object in objects:
             kind = memory_object.get('qom-type') or memory_object.get('', '')
             nodes = parse_cpus(memory_object.get('host-nodes', ''))
             if kind.startswith('memory-backend-') and len(nodes) == 1:
-                size = _bytes(memory_object.get('size', '')) >> 20
-                bound[memory_object.get('id', '')] = _Bound(
+                size = _parse_bytes(memory_object.get('size', '')) >> 20
+                bound[memory_object.get('id', '')] = _BoundMemory(
                     nodes[0], size, self._page_kb(memory_object, huge)
                 )
         return bound
 
-    def _page_kb(self, one: Mapping[str, str], huge: Mapping[str, int]) -> int:
-        """Return the size of the large pages behind memory; 0: it has none."""
-        path = one.get('mem-path', '')
+    def _page_kb(self, memory: Mapping[str, str], huge: Mapping[str, int]) -> int:
+        """Return the size of the large pages that back memory; 0: it has none."""
+        path = memory.get('mem-path', '')
         for mount, size in huge.items():
             if path == mount or path.startswith(f'{mount}/'):
                 return size
-        if one.get('hugetlb') in ('on', 'yes', 'true'):
-            return (_bytes(one.get('hugetlbsize', '')) >> 10) or self._usual_page_kb()
+        if memory.get('hugetlb') in ('on', 'yes', 'true'):
+            return (_parse_bytes(memory.get('hugetlbsize', '')) >> 10) or self._usual_page_kb()
         return 0
 
     def _huge(self) -> dict[str, int]:
@@ -274,7 +275,9 @@ class Qemu:
             words = line.split()
             if len(words) > 3 and words[2] == 'hugetlbfs':
                 size = re.search(r'pagesize=(\w+)', words[3])
-                sizes[words[1]] = (_bytes(size[1]) >> 10 if size else 0) or self._usual_page_kb()
+                sizes[words[1]] = (
+                    _parse_bytes(size[1]) >> 10 if size else 0
+                ) or self._usual_page_kb()
         return sizes
 
     def _usual_page_kb(self) -> int:
@@ -283,9 +286,11 @@ class Qemu:
 
 
 def _is_placed(
-    homes: Sequence[tuple[_Bound, list[int]]], threads: Mapping[int, set[int]], dedicated: set[int]
+    homes: Sequence[tuple[_BoundMemory, list[int]]],
+    threads: Mapping[int, set[int]],
+    dedicated: set[int],
 ) -> bool:
-    """Return whether a guest with cells has its processors, which come after its process."""
+    """Return whether each virtual processor of a guest has a thread that is placed already."""
     return all(
         vcpu in threads and (threads[vcpu] <= dedicated or not threads[vcpu] & dedicated)
         for _, vcpus in homes
@@ -293,9 +298,9 @@ def _is_placed(
     )
 
 
-def _cells(
+def _guest_cells(
     numa: Sequence[NumaCell],
-    homes: Sequence[tuple[_Bound, list[int]]],
+    homes: Sequence[tuple[_BoundMemory, list[int]]],
     threads: Mapping[int, set[int]],
 ) -> list[CellLayout]:
     """Return the resources of a guest, cell by cell.
@@ -312,7 +317,7 @@ def _cells(
         cell_of_vcpu.update(dict.fromkeys(vcpus, memory.cell))
     for vcpu, allowed in sorted(threads.items(), reverse=True):
         if allowed and allowed <= cell_of.keys():
-            _hold(cells, cell_of, vcpu, sorted(allowed))
+            _add_dedicated_cpus(cells, cell_of, vcpu, sorted(allowed))
         elif vcpu in cell_of_vcpu:
             cells[cell_of_vcpu[vcpu]].vcpus.add(vcpu)  # it floats over the shared ones
     return [
@@ -328,19 +333,19 @@ def _cells(
     ]
 
 
-def _hold(
-    found: dict[int, _Cell], cell_of: Mapping[int, int], vcpu: int, allowed: list[int]
+def _add_dedicated_cpus(
+    cells: dict[int, _Cell], cell_of: Mapping[int, int], vcpu: int, allowed: list[int]
 ) -> None:
     """Add dedicated processors that a thread has; the emulator's own come last."""
     if vcpu >= 0 and len(allowed) == 1:
-        cell = found.setdefault(cell_of[allowed[0]], _Cell())
+        cell = cells.setdefault(cell_of[allowed[0]], _Cell())
         cell.vcpus.add(vcpu)
         cell.pins.append((vcpu, allowed[0]))
         return
-    pinned = {cpu for cell in found.values() for _, cpu in cell.pins}
+    pinned = {cpu for cell in cells.values() for _, cpu in cell.pins}
     for cpu in allowed:
         if cpu not in pinned:
-            found.setdefault(cell_of[cpu], _Cell()).emulator.add(cpu)
+            cells.setdefault(cell_of[cpu], _Cell()).emulator.add(cpu)
 
 
 def _devices(devices: Iterable[dict[str, str]]) -> Iterator[str]:
@@ -351,18 +356,18 @@ def _devices(devices: Iterable[dict[str, str]]) -> Iterator[str]:
 
 def address_of(text: str) -> str:
     """Return the PCI address with its domain, in lower case; unchanged where it is none."""
-    match = _ADDRESS.match(text.strip().lower())
+    match = _PCI_ADDRESS.match(text.strip().lower())
     return f'{match[1] or "0000"}:{match[2]}' if match else text
 
 
-def _fields(value: str) -> dict[str, str]:
-    """Return fields of ``kind,key=value`` or JSON; key '' without one.  Repeats are joined."""
+def _option_fields(value: str) -> dict[str, str]:
+    """Return the fields of ``kind,key=value`` (``kind`` under the key ''), or of JSON."""
     if value.startswith('{'):
         try:
             body = json.loads(value)
         except RecursionError:
             raise ValueError('JSON that is nested too deeply') from None
-        return {str(key): _plain(field_value) for key, field_value in body.items()}
+        return {str(key): _decimal_number(field_value) for key, field_value in body.items()}
     fields: dict[str, str] = {}
     for part in value.split(','):
         key, equals, field_value = part.partition('=')
@@ -371,27 +376,27 @@ def _fields(value: str) -> dict[str, str]:
     return fields
 
 
-def _plain(plain: object) -> str:
+def _decimal_number(plain: object) -> str:
     if isinstance(plain, list):
         return ','.join(map(str, plain))
     return str(plain).lower() if isinstance(plain, bool) else str(plain)
 
 
-def _bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     """Return a size of memory in bytes.
 
     :raises ValueError: it is no size that memory may have
     """
     if not text:
         return 0
-    match = _SIZE.match(text)
+    match = _SIZE_TEXT.match(text)
     if match is None:
         raise ValueError(f'{text[:40]!r} is no size of memory')
-    return int(match[1]) << _UNITS[match[2].lower()]
+    return int(match[1]) << _UNIT_SHIFTS[match[2].lower()]
 
 
-def _is_like_ours(path: str) -> bool:
-    return path.rpartition('/')[2].startswith(_NAMES)
+def _is_running_like_us(path: str) -> bool:
+    return path.rpartition('/')[2].startswith(_PROCESS_NAMES)
 
 
 def _uid(user: str) -> list[int]:

@@ -2,38 +2,40 @@
 """Driver for this machine: facts from the kernel, guests by the operator's commands."""
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
+import pathlib
 import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import IO, Annotated, Any
 
 import msgspec
 from msgspec import UNSET
 
 from gantt import exceptions
-from gantt.compute.drivers.machine import TRAITS, Cell, Machine, parse_cpus
-from gantt.compute.drivers.start_locks import StartLocks
+from gantt.compute.drivers.machine import TRAIT_BY_CPU_FLAG, Cell, Machine, parse_cpus
 from gantt.compute.ports import GuestError, HostReadings, RunningGuest
 from gantt.core.messages import base
 from gantt.core.messages.base import Amount, Message, Name, Text, Uuid
 from gantt.core.messages.build import Build
 from gantt.core.messages.layout import CellLayout
 from gantt.core.messages.report import Hypervisor, NumaCell, NumaPages, ReportedMetric
-from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU, Inventory
+from gantt.core.messages.resource_classes import MILLI_VCPU, MILLIS_PER_UNIT, Inventory
 
 LOG = logging.getLogger(__name__)
 
 #: Limit of a command's output, and bytes of its errors that are kept.
 OUTPUT_BYTES_MAX = 64 << 20
-OUTPUT_BYTES = 500
+OUTPUT_TAIL_BYTES = 500
 
 
-class Listed(Message, frozen=True, kw_only=True):
+class ListedGuest(Message, frozen=True, kw_only=True):
     """One line of what guest_list_command writes."""
 
     consumer: Uuid
@@ -41,6 +43,59 @@ class Listed(Message, frozen=True, kw_only=True):
     resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)] = {}
     cells: Annotated[list[CellLayout], msgspec.Meta(max_length=256)] = []
     devices: Annotated[list[Text], msgspec.Meta(max_length=1000)] = []
+
+
+class StartLocks:
+    """A lock per claim that is being started.
+
+    :param folder: folder of the locks; next to the journal
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+
+    @contextlib.contextmanager
+    def held(self, claim_id: str) -> Iterator[int]:
+        """Hold the lock of a claim; yield a descriptor for the command to inherit."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / claim_id
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield lock
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(lock)
+
+    def wait(self, claim_id: str, seconds: float, longest: float) -> bool:
+        """Wait up to ``seconds`` for a claim's start to end; return whether none is under way now.
+
+        :param longest: the longest that a start may take; a lock that is held for
+            longer is held by the guest itself
+        """
+        path = self._folder / claim_id
+        end = time.monotonic() + seconds
+        while not self._is_over(path, longest):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
+    @staticmethod
+    def _is_over(path: pathlib.Path, longest: float) -> bool:
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.time() - os.fstat(lock).st_mtime < longest:
+                return False
+        finally:
+            os.close(lock)
+        path.unlink(missing_ok=True)
+        return True
 
 
 class ThisMachine:
@@ -105,7 +160,7 @@ class ThisMachine:
             'DISK_GB': _inventory(disk_gb, conf.reserved_disk_gb, conf.disk_allocation_ratio),
         }
         if self._shared:
-            units = MILLI if conf.shared_cpu_class == MILLI_VCPU else 1
+            units = MILLIS_PER_UNIT if conf.shared_cpu_class == MILLI_VCPU else 1
             inventories[conf.shared_cpu_class] = _inventory(
                 len(self._shared) * units,
                 conf.reserved_cpus * units,
@@ -116,7 +171,7 @@ class ThisMachine:
         return inventories
 
     def numa(self) -> list[NumaCell]:
-        """Return its cells; their only use is pages, those of our guests among them."""
+        """Return the machine's NUMA cells, without use but that of pages, our guests' included."""
         siblings = self._machine.siblings()
         return [self._cell(cell, siblings) for cell in self._machine.cells()]
 
@@ -134,7 +189,7 @@ class ThisMachine:
         )
 
     def _ordinary_pages(self, cell: Cell, kb: int) -> list[NumaPages]:
-        """Return the memory that is not in large pages; its use is in the claims."""
+        """Return a cell's memory outside of large pages, without its use, which claims count."""
         size = self._machine.page_kb()
         ordinary_kb = kb - sum(pages.size_kb * pages.total for pages in cell.pages)
         return [NumaPages(size_kb=size, total=ordinary_kb // size)] if ordinary_kb >= size else []
@@ -158,7 +213,11 @@ class ThisMachine:
         )
 
     def _traits(self) -> list[str]:
-        traits = [TRAITS[flag] for flag in self._machine.cpu_flags() if flag in TRAITS]
+        traits = [
+            TRAIT_BY_CPU_FLAG[flag]
+            for flag in self._machine.cpu_flags()
+            if flag in TRAIT_BY_CPU_FLAG
+        ]
         if self._machine.siblings():
             traits.append('HW_CPU_HYPERTHREADING')
         return traits
@@ -235,7 +294,7 @@ class ThisMachine:
         for number, line in enumerate(filter(bytes.strip, output.splitlines()), 1):
             try:
                 entry = base.decode_json(
-                    line, Listed, inside=f'line {number} of guest_list_command'
+                    line, ListedGuest, inside=f'line {number} of guest_list_command'
                 )
             except exceptions.Refused as e:
                 raise GuestError(consumer='-', problem=str(e)) from None
@@ -285,7 +344,7 @@ class ThisMachine:
         """Run a command to its end; return its output.
 
         :param lock: a descriptor that the command keeps open as long as it runs
-        :raises GuestError: it could not run, took too long or did not end with 0
+        :raises GuestError: the command could not run, took too long or did not end with 0
         """
         seconds = self._conf.guest_command_seconds
         # Files, not pipes: a guest that keeps a pipe open must not keep us waiting.
@@ -324,7 +383,7 @@ class ThisMachine:
 
 def _tail(file: IO[bytes]) -> str:
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - OUTPUT_BYTES))
+    file.seek(max(0, size - OUTPUT_TAIL_BYTES))
     return file.read().decode(errors='replace').strip()
 
 
@@ -356,3 +415,6 @@ def _kill_group(process: 'subprocess.Popen[bytes]') -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+POLL_SECONDS = 0.1

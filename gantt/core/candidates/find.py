@@ -1,21 +1,231 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates of a query: masks over columns for single-choice trees, a search for the others."""
+"""Candidates of a query: masks over columns for single-choice trees, a search for the others.
 
+A provider offers its inventory to its own tree and, where it shares, to each tree that has a
+provider in one of its aggregates.  The root that a choice is made for is its *anchor*.
+"""
+
+import copy
 import itertools
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from gantt.core.candidates.columns import Mask, Shares, Slots
-from gantt.core.candidates.eligible import Eligible, Trace, eligible, root_mask
-from gantt.core.candidates.query import CandidatesQuery, Part
-from gantt.core.candidates.table import NOWHERE, ProviderTable
+from gantt.core.candidates.query import SHARES_TRAIT, CandidatesQuery, GroupQuery, Part
+from gantt.core.candidates.table import NO_SLOT, Mask, ProviderTable, Shares, Slots
 from gantt.core.candidates.tree_search import SearchBudget, TreeSearch
 
+#: Called with the condition evaluated last, and the number of providers left.
+TraceCondition = Callable[[str, int], None]
+
+
+class SharedProvider(NamedTuple):
+    """Provider that serves other trees.
+
+    :ivar left: share of its capacity that would remain
+    :ivar anchors: roots of these trees
+    """
+
+    slot: int
+    left: float
+    anchors: Slots
+
+
+class EligibleProviders(NamedTuple):
+    """Providers that may give one part.
+
+    :ivar own: slots that serve their own tree; ``left``: share of each that would remain
+    """
+
+    part: Part
+    own: Slots
+    left: Shares
+    shared: list[SharedProvider]
+
+    def largest_share_left(self, root: Slots, length: int) -> Shares:
+        """Return by root the largest share that would remain; below 0 where no provider fits."""
+        shares = np.full(length, -1.0)
+        np.maximum.at(shares, root[self.own], self.left)
+        for provider in self.shared:
+            shares[provider.anchors] = np.maximum(shares[provider.anchors], provider.left)
+        return shares
+
+    def provider_counts(self, root: Slots, length: int) -> Slots:
+        """Return by root the number of providers that may give the part."""
+        counts = np.bincount(root[self.own], minlength=length)
+        for provider in self.shared:
+            counts[provider.anchors] += 1
+        return counts
+
+    def roots_with_any(self, mask: Mask, root: Slots, length: int) -> Mask:
+        """Return the roots for which a provider in ``mask`` may give the part."""
+        roots = np.zeros(length, bool)
+        roots[root[self.own[mask[self.own]]]] = True
+        for provider in self.shared:
+            if mask[provider.slot]:
+                roots[provider.anchors] = True
+        return roots
+
+
+def eligible_providers(
+    table: ProviderTable, part: Part, trace: TraceCondition | None = None
+) -> EligibleProviders:
+    """Return the providers that may give a part."""
+    step = trace or (lambda what, left: None)
+    slots, shares = _slots_with_amounts(table, part, step)
+    placed = table.root[slots] != NO_SLOT
+    slots, shares = slots[placed], shares[placed]
+    judge = _slots_of_one_provider_group if part.suffix else _slots_of_spread_class
+    return judge(table, part, slots, shares, step)
+
+
+def root_mask(table: ProviderTable, query: CandidatesQuery) -> Mask | None:
+    """Return the roots that may anchor a candidate; None: all of them."""
+    if not (query.root_required or query.root_forbidden):
+        return None
+    fits = np.ones(table.length, bool)
+    for name in query.root_required:
+        fits &= table.traits.mask(name, table.length)
+    if query.root_forbidden:
+        fits &= ~table.traits.any_of(query.root_forbidden, table.length)
+    return fits
+
+
+def _slots_with_amounts(
+    table: ProviderTable, part: Part, step: TraceCondition
+) -> tuple[Slots, Shares]:
+    """Return the slots that have all amounts of a part, and the shares that remain."""
+    if not part.amounts:
+        return _slots_without_amounts(table, part.group, step)
+    slots, shares = np.zeros(0, np.int64), np.zeros(0)
+    for n, (name, amount) in enumerate(part.amounts):
+        column = table.classes.get(name)
+        if column is None:
+            step(f'{name} in stock', 0)
+            return np.zeros(0, np.int64), np.zeros(0)
+        if part.whole:
+            fit = column.unused(amount)
+            share = np.zeros(len(fit))
+        else:
+            fit, share = column.fitting(amount)
+        if n:
+            by_slot = np.full(table.length, -1.0)
+            by_slot[fit] = share
+            share = by_slot[slots]
+            both = share >= 0
+            slots, shares = slots[both], np.minimum(shares, share)[both]
+        else:
+            slots, shares = fit, share
+        step(f'{amount} {name} free in one piece', len(slots))
+    return slots, shares
+
+
+def _slots_without_amounts(
+    table: ProviderTable, group: GroupQuery, step: TraceCondition
+) -> tuple[Slots, Shares]:
+    """Return all placed providers for a part without amounts.
+
+    As in Placement no provider matches unless a trait or an aggregate restricts the group.
+    """
+    if not (group.required or group.member_of):
+        step('a trait or an aggregate that says who gives nothing', 0)
+        return np.zeros(0, np.int64), np.zeros(0)
+    slots = np.flatnonzero(table.root != NO_SLOT)
+    return slots, np.ones(len(slots))
+
+
+def _slots_of_one_provider_group(
+    table: ProviderTable, part: Part, slots: Slots, shares: Shares, step: TraceCondition
+) -> EligibleProviders:
+    """Return the slots that fit a group that comes from one provider, of any root."""
+    group, length = part.group, table.length
+    fits = np.ones(len(slots), bool)
+    for names in group.required:
+        fits &= table.traits.any_of(names, length)[slots]
+        step(f'trait {_names_text(names)}', int(fits.sum()))
+    for names in group.member_of:
+        fits &= table.aggregates.any_of(names, length)[slots]
+        step(f'aggregate {_names_text(names)}', int(fits.sum()))
+    if group.forbidden:
+        fits &= ~table.traits.any_of(group.forbidden, length)[slots]
+        step(f'not trait {_names_text(group.forbidden)}', int(fits.sum()))
+    if group.forbidden_aggregates:
+        fits &= ~table.aggregates.any_of(group.forbidden_aggregates, length)[slots]
+        step(f'not aggregate {_names_text(group.forbidden_aggregates)}', int(fits.sum()))
+    if group.in_tree is not None and part.amounts:
+        fits &= _slots_in_tree(table, group.in_tree, slots)
+        step(f'tree of {group.in_tree}', int(fits.sum()))
+    slots, shares = slots[fits], shares[fits]
+    sharing = table.traits.mask(SHARES_TRAIT, length)[slots]
+    return EligibleProviders(
+        part, slots, shares, _sharing_providers(table, slots[sharing], shares[sharing])
+    )
+
+
+def _slots_of_spread_class(
+    table: ProviderTable, part: Part, slots: Slots, shares: Shares, step: TraceCondition
+) -> EligibleProviders:
+    """Return the slots that fit one class of the group that may be spread over a tree.
+
+    Aggregates of a root count for its whole tree; required traits are evaluated together, later.
+    """
+    group, length = part.group, table.length
+    if group.forbidden:
+        fits = ~table.traits.any_of(group.forbidden, length)[slots]
+        slots, shares = slots[fits], shares[fits]
+        step(f'not trait {_names_text(group.forbidden)}', len(slots))
+    inside = np.ones(length, bool)
+    for names in group.member_of:
+        inside = inside & table.aggregates.any_of(names, length)
+    outside = table.aggregates.any_of(group.forbidden_aggregates, length)
+    root = table.root[slots]
+    fits = inside[slots] | inside[root]
+    step('aggregates', int(fits.sum()))
+    fits &= ~(outside[slots] | outside[root])
+    step('not aggregates', int(fits.sum()))
+    shared: list[SharedProvider] = []
+    if group.in_tree is None:
+        sharing = table.traits.mask(SHARES_TRAIT, length)[slots] & inside[slots] & ~outside[slots]
+        shared = _sharing_providers(table, slots[sharing], shares[sharing], outside)
+    else:
+        fits &= _slots_in_tree(table, group.in_tree, slots)
+        step(f'tree of {group.in_tree}', int(fits.sum()))
+    return EligibleProviders(part, slots[fits], shares[fits], shared)
+
+
+def _sharing_providers(
+    table: ProviderTable, slots: Slots, shares: Shares, outside: Mask | None = None
+) -> list[SharedProvider]:
+    """Return the slots that serve other trees, with the roots of these.
+
+    :param outside: roots that are left out
+    """
+    providers = []
+    for slot, share in zip(slots.tolist(), shares.tolist(), strict=True):
+        anchors = table.anchors(slot)
+        if outside is not None:
+            anchors = anchors[~outside[anchors]]
+        if len(anchors):
+            providers.append(SharedProvider(slot, share, anchors))
+    return providers
+
+
+def _slots_in_tree(table: ProviderTable, uuid: str, slots: Slots) -> Mask:
+    slot = table.slot(uuid)
+    if slot is None or table.root[slot] == NO_SLOT:
+        return np.zeros(len(slots), bool)
+    return table.root[slots] == table.root[slot]
+
+
+def _names_text(names: frozenset[str]) -> str:
+    return ' or '.join(sorted(names))
+
+
 #: Steps that one query may take: about a second.
-STEPS_MAX = 1_000_000
+QUERY_STEPS_MAX = 1_000_000
 
 
 class CandidatesFound(msgspec.Struct, frozen=True):
@@ -46,10 +256,10 @@ class CandidatesFound(msgspec.Struct, frozen=True):
         return roots
 
 
-def find(
+def find_candidates(
     table: ProviderTable,
     query: CandidatesQuery,
-    steps: int = STEPS_MAX,
+    steps: int = QUERY_STEPS_MAX,
     only: Collection[str] | None = None,
 ) -> CandidatesFound:
     """Return all candidates, or with a limit the best: each tree once before any twice.
@@ -70,107 +280,107 @@ def find(
         return result
     givers = []
     for part in parts:
-        giver = eligible(table, part)
+        giver = eligible_providers(table, part)
         if not (len(giver.own) or giver.shared):
             return result
         givers.append(giver)
     finder = _Finder(table, query, givers, anchors, steps)
-    finder.fill(result)
-    return msgspec.structs.replace(result, steps=steps - finder.budget.left)
+    finder.add_rows(result)
+    return msgspec.structs.replace(result, steps=steps - finder.budget.steps_left)
 
 
 class _Finder:
     """State of one query.
 
     :ivar roots: slots of the roots that may anchor a candidate, the best first
-    :ivar scores: by root
+    :ivar scores: score of each root
     """
 
     def __init__(
         self,
         table: ProviderTable,
         query: CandidatesQuery,
-        givers: Sequence[Eligible],
+        givers: Sequence[EligibleProviders],
         anchors: Mask | None,
         steps: int,
     ) -> None:
         self._table = table
         self._query = query
-        self._givers = givers
+        self._eligible_providers = givers
         self.budget = SearchBudget(steps)
-        self.scores = _scores(table, givers, anchors)
-        self.roots = self._roots()
-        self._seen: set[tuple[int, ...]] = set()
+        self.scores = _scores_by_root(table, givers, anchors)
+        self.roots = self._possible_roots()
+        self._seen_rows: set[tuple[int, ...]] = set()
         self._is_shared = any(giver.shared for giver in givers)
         parts = [giver.part for giver in givers]
         search = TreeSearch(table, query, parts, self.budget, query.limit is not None)
         self._search = EqualTrees(table, search, self.budget)
 
-    def fill(self, found: CandidatesFound) -> None:
-        single, chosen = self._single()
+    def add_rows(self, result: CandidatesFound) -> None:
+        single, chosen = self._single_choice_roots()
         limit = math.inf if self._query.limit is None else self._query.limit
         if single.all():
-            some = self.roots if limit == math.inf else self._as_many(limit)
-            self._add_single(found, some, chosen)
+            # Where trees may share one candidate, another tree is searched for each that does.
+            is_cut = limit < math.inf and not self._is_shared
+            self._add_single_choices(
+                result, self.roots[: int(limit)] if is_cut else self.roots, chosen
+            )
             return
         if limit == math.inf:
-            self._add_single(found, self.roots[single[self.roots]], chosen)
-            self._add_all(found, self.roots[~single[self.roots]])
+            self._add_single_choices(result, self.roots[single[self.roots]], chosen)
+            self._add_all_rows(result, self.roots[~single[self.roots]])
             return
-        self._add_best(found, single, chosen)
+        self._add_best_rows(result, single, chosen)
 
-    def _as_many(self, limit: float) -> Slots:
-        # Where trees may share one candidate, another tree is searched for each that does.
-        return self.roots if self._is_shared else self.roots[: int(limit)]
-
-    def _roots(self) -> Slots:
+    def _possible_roots(self) -> Slots:
         """Return the roots that may anchor a candidate, judged by each part alone."""
         possible = self.scores >= 0
-        if any(not giver.part.suffix for giver in self._givers):
-            possible = self._with_traits(possible)
+        if any(not giver.part.suffix for giver in self._eligible_providers):
+            possible = self._roots_with_traits(possible)
         roots = np.flatnonzero(possible)
         if self._query.limit is not None:
             roots = roots[np.argsort(-self.scores[roots], kind='stable')]
         return roots
 
-    def _with_traits(self, possible: Mask) -> Mask:
+    def _roots_with_traits(self, possible: Mask) -> Mask:
         """Return roots whose providers may have what the group without suffix requires."""
-        spread = [giver for giver in self._givers if not giver.part.suffix]
+        spread = [giver for giver in self._eligible_providers if not giver.part.suffix]
         table, length = self._table, self._table.length
         for names in spread[0].part.group.required:
             mask = table.traits.any_of(names, length)
             able = np.zeros(length, bool)
             for giver in spread:
-                able |= giver.with_any(mask, table.root, length)
+                able |= giver.roots_with_any(mask, table.root, length)
             possible = possible & able
         return possible
 
     # -- trees with one choice -------------------------------------------------------------
-    def _single(self) -> tuple[Mask, list[Slots]]:
-        """Return the roots with exactly one choice for each part, and these choices by root.
+    def _single_choice_roots(self) -> tuple[Mask, list[Slots]]:
+        """Return the roots whose tree has exactly one provider for each part, and these by root.
 
-        Where a query has more than one group, these have to go together: no root is taken as such.
-        Roots with one choice that lack a required trait are taken out of the roots.
+        Only for a query of one group: choices of several depend on each other, so that none of
+        their roots is returned.  Roots with one choice whose providers lack a required trait are
+        removed from ``roots``.
         """
         table, length = self._table, self._table.length
         if len(self._query.groups) > 1:
             return np.zeros(length, bool), []
         single = np.ones(length, bool)
         chosen = []
-        for giver in self._givers:
-            single &= giver.counts(table.root, length) == 1
-            of_root = np.full(length, NOWHERE, np.int64)
+        for giver in self._eligible_providers:
+            single &= giver.provider_counts(table.root, length) == 1
+            of_root = np.full(length, NO_SLOT, np.int64)
             of_root[table.root[giver.own]] = giver.own
             for provider in giver.shared:
                 of_root[provider.anchors] = provider.slot
             chosen.append(of_root)
-        fits = self._fits_single(chosen)
+        fits = self._is_single_choice_valid(chosen)
         self.roots = self.roots[fits[self.roots] | ~single[self.roots]]
         others = np.ones(length, bool)
         others[self.roots] = single[self.roots]
         return others, chosen
 
-    def _fits_single(self, chosen: list[Slots]) -> Mask:
+    def _is_single_choice_valid(self, chosen: list[Slots]) -> Mask:
         table, length = self._table, self._table.length
         fits = np.ones(length, bool)
         group = self._query.groups[0]
@@ -186,32 +396,34 @@ class _Finder:
                     fits &= (slots == others) | (table.root[slots] != table.root[others])
         return fits
 
-    def _add_single(self, found: CandidatesFound, roots: Slots, chosen: list[Slots]) -> None:
-        self.budget.take(len(roots))
+    def _add_single_choices(
+        self, result: CandidatesFound, roots: Slots, chosen: list[Slots]
+    ) -> None:
+        self.budget.charge(len(roots))
         rows = zip(*(of_root[roots].tolist() for of_root in chosen), strict=True)
         if not self._is_shared:
-            found.rows.extend(rows)
-            found.scores.extend(self.scores[roots].tolist())
+            result.rows.extend(rows)
+            result.scores.extend(self.scores[roots].tolist())
             return
         limit = self._query.limit
         for row, score in zip(rows, self.scores[roots].tolist(), strict=True):
-            if limit is not None and len(found.rows) >= limit:
+            if limit is not None and len(result.rows) >= limit:
                 return
-            if self._is_new(row):
-                found.rows.append(row)
-                found.scores.append(score)
+            if self._is_new_row(row):
+                result.rows.append(row)
+                result.scores.append(score)
 
     # -- trees with several choices --------------------------------------------------------
-    def _add_all(self, found: CandidatesFound, roots: Slots) -> None:
+    def _add_all_rows(self, result: CandidatesFound, roots: Slots) -> None:
         options = self._options(roots)
         for root in roots.tolist():
             score = float(self.scores[root])
             for row in self._rows(options, root):
-                self.budget.take(len(row))  # it is to be serialized as well
-                found.rows.append(row)
-                found.scores.append(score)
+                self.budget.charge(len(row))  # it is to be serialized as well
+                result.rows.append(row)
+                result.scores.append(score)
 
-    def _add_best(self, found: CandidatesFound, single: Mask, chosen: list[Slots]) -> None:
+    def _add_best_rows(self, result: CandidatesFound, single: Mask, chosen: list[Slots]) -> None:
         """Add each root once, then those that have more a second time, and so on."""
         limit = self._query.limit
         assert limit is not None
@@ -220,27 +432,27 @@ class _Finder:
         for root in self.roots.tolist():
             if single[root]:
                 row = tuple(int(of_root[root]) for of_root in chosen)
-                rows = iter([row] if self._is_new(row) else [])
+                rows = iter([row] if self._is_new_row(row) else [])
             else:
                 rows = self._rows(options, root)
             more.append((float(self.scores[root]), rows))
-            if not self._add_next(found, more, -1):
+            if not self._add_next_row(result, more, -1):
                 more.pop()
-            if len(found.rows) >= limit:
+            if len(result.rows) >= limit:
                 return
         while more:
             at = 0
-            while at < len(more) and len(found.rows) < limit:
-                if self._add_next(found, more, at):
+            while at < len(more) and len(result.rows) < limit:
+                if self._add_next_row(result, more, at):
                     at += 1
                 else:
                     del more[at]
-            if len(found.rows) >= limit:
+            if len(result.rows) >= limit:
                 return
 
-    def _add_next(
+    def _add_next_row(
         self,
-        found: CandidatesFound,
+        result: CandidatesFound,
         more: list[tuple[float, Iterator[tuple[int, ...]]]],
         at: int,
     ) -> bool:
@@ -248,34 +460,34 @@ class _Finder:
         row = next(rows, None)
         if row is None:
             return False
-        self.budget.take(len(row))
-        found.rows.append(row)
-        found.scores.append(score)
+        self.budget.charge(len(row))
+        result.rows.append(row)
+        result.scores.append(score)
         return True
 
     def _rows(self, options: list[dict[int, list[int]]], root: int) -> Iterator[tuple[int, ...]]:
         for row in self._search.solutions([of_root[root] for of_root in options]):
-            if self._is_new(row):
+            if self._is_new_row(row):
                 yield row
 
-    def _is_new(self, row: tuple[int, ...]) -> bool:
+    def _is_new_row(self, row: tuple[int, ...]) -> bool:
         """Return whether no other root has yielded the same row, of sharing providers only."""
         if not self._is_shared or not all(map(self._table.is_sharing, row)):
             return True
-        if row in self._seen:
+        if row in self._seen_rows:
             return False
-        self._seen.add(row)
+        self._seen_rows.add(row)
         return True
 
     def _options(self, roots: Slots) -> list[dict[int, list[int]]]:
         """Return for each part: root -> slots that may give it there, the best first."""
         is_searched = np.zeros(self._table.length, bool)
         is_searched[roots] = True
-        return [self._options_of(giver, is_searched) for giver in self._givers]
+        return [self._slots_by_root(giver, is_searched) for giver in self._eligible_providers]
 
-    def _options_of(self, giver: Eligible, wanted: Mask) -> dict[int, list[int]]:
+    def _slots_by_root(self, giver: EligibleProviders, is_searched: Mask) -> dict[int, list[int]]:
         root = self._table.root[giver.own]
-        is_wanted = wanted[root]
+        is_wanted = is_searched[root]
         givers, root, shares = giver.own[is_wanted], root[is_wanted], giver.left[is_wanted]
         order = np.lexsort((-shares, root))
         givers, root = givers[order], root[order]
@@ -286,26 +498,28 @@ class _Finder:
             for anchor, start, end in zip(anchors.tolist(), starts.tolist(), ends, strict=False)
         }
         for provider in giver.shared:
-            for anchor in provider.anchors[wanted[provider.anchors]].tolist():
+            for anchor in provider.anchors[is_searched[provider.anchors]].tolist():
                 options.setdefault(anchor, []).append(provider.slot)
         return options
 
 
-def _scores(table: ProviderTable, givers: Sequence[Eligible], anchors: Mask | None) -> Shares:
+def _scores_by_root(
+    table: ProviderTable, givers: Sequence[EligibleProviders], anchors: Mask | None
+) -> Shares:
     """Return by root the best remaining share of its scarcest part; below 0 where one fails."""
     scores = np.ones(table.length)
     for giver in givers:
-        scores = np.minimum(scores, giver.best(table.root, table.length))
+        scores = np.minimum(scores, giver.largest_share_left(table.root, table.length))
     if anchors is not None:
         scores[~anchors] = -1.0
     return scores
 
 
-def reasons(table: ProviderTable, query: CandidatesQuery) -> list[str]:
+def why_few_candidates(table: ProviderTable, query: CandidatesQuery) -> list[str]:
     """Return why there are few candidates or none: the providers left after each step, by part."""
     lines: list[str] = []
 
-    def noting(suffix: str) -> Trace:
+    def noting(suffix: str) -> TraceCondition:
         where = f'group {suffix}' if suffix else 'group without suffix'
         return lambda what, left: lines.append(f'{where}: {what}: {left} providers')
 
@@ -315,32 +529,10 @@ def reasons(table: ProviderTable, query: CandidatesQuery) -> list[str]:
         lines.append(f'traits of the root: {fit} roots')
     givers = []
     for part in query.parts():
-        givers.append(eligible(table, part, noting(part.suffix)))
-    roots = int((_scores(table, givers, anchors) >= 0).sum())
+        givers.append(eligible_providers(table, part, noting(part.suffix)))
+    roots = int((_scores_by_root(table, givers, anchors) >= 0).sum())
     lines.append(f'each part by itself: {roots} trees; the rest is how they go together')
     return lines
-
-
-#: Choices as numbers of providers within their tree.
-_Row = tuple[int, ...]
-
-
-class _Searched:
-    """Search under way with the rows found so far; it advances only as far as requested."""
-
-    def __init__(self, rows: Iterator[tuple[int, ...]], numbers: dict[int, int]) -> None:
-        self._rows = rows
-        self._numbers = numbers
-        self._found: list[_Row] = []
-
-    def get(self, n: int) -> _Row | None:
-        """Return choice number n, from 0; None: there are not as many."""
-        if n == len(self._found):
-            row = next(self._rows, None)
-            if row is None:
-                return None
-            self._found.append(tuple([self._numbers[slot] for slot in row]))
-        return self._found[n]
 
 
 class EqualTrees:
@@ -350,14 +542,16 @@ class EqualTrees:
     classes that several parts take, which traits count, and which of them are equal.  Where all
     that is the same in two trees, so are the choices, but for the names of the providers.
 
-    :param search: of the same query; nothing is shared where it reads more than the above
+    :param search: search of the same query; nothing is shared where it reads more than the above
     """
 
     def __init__(self, table: ProviderTable, search: TreeSearch, budget: SearchBudget) -> None:
         self._table = table
         self._search = search
         self._budget = budget
-        self._searched: dict[Hashable, _Searched] = {}
+        #: Rows found so far, as numbers of providers within their tree.  A copy of such an
+        #: iterator begins with the first row, and advances the search as far as requested.
+        self._rows_by_contents: dict[Hashable, Iterator[tuple[int, ...]]] = {}
 
     def solutions(self, options: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
         """Yield the rows of one anchor; see ``TreeSearch.solutions``.
@@ -372,23 +566,22 @@ class EqualTrees:
         slots = list(numbers)
         kinds: dict[int, int] = {}
         equal = [kinds.setdefault(kind, len(kinds)) for kind in self._table.kinds(slots)]
-        key = tuple(map(len, options)), tuple(places), tuple(equal), self._looks(slots)
-        searched = self._searched.get(key)
-        if searched is None:
+        key = tuple(map(len, options)), tuple(places), tuple(equal), self._provider_contents(slots)
+        if key not in self._rows_by_contents:
             rows = self._search.solutions(options)
-            searched = self._searched[key] = _Searched(rows, numbers)
-        n = 0
-        while (row := searched.get(n)) is not None:
-            self._budget.take()
+            in_numbers = (tuple([numbers[slot] for slot in row]) for row in rows)
+            (self._rows_by_contents[key],) = itertools.tee(in_numbers, 1)
+        for row in copy.copy(self._rows_by_contents[key]):
+            self._budget.charge()
             yield tuple([slots[number] for number in row])
-            n += 1
 
-    def _looks(self, slots: Sequence[int]) -> Hashable:
-        """Return all that a plain search reads of providers, each by itself."""
+    def _provider_contents(self, slots: Sequence[int]) -> Hashable:
+        """Return all that a plain search reads of the providers in these slots."""
         table, search = self._table, self._search
         contents: list[Hashable] = [
-            tuple(map(table.classes[name].rooms().get, slots)) for name in sorted(search.contended)
+            tuple(map(table.classes[name].free_amounts().get, slots))
+            for name in sorted(search.contended_classes)
         ]
-        if search.required:
+        if search.required_traits:
             contents += [table.entry(slot).traits for slot in slots]
         return tuple(contents)

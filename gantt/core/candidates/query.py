@@ -8,13 +8,13 @@ import msgspec
 from gantt.core.messages.tree_request import ResourceGroup, TreeRequest
 
 #: The trait of a provider that serves the trees which have a provider in one of its aggregates.
-SHARES = 'MISC_SHARES_VIA_AGGREGATE'
+SHARES_TRAIT = 'MISC_SHARES_VIA_AGGREGATE'
 #: No two groups with a suffix on one provider.
 ISOLATE = 'isolate'
 
 
 class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Resource group: without suffix each class may come from its own provider, else all from one.
+    """Resource group: without suffix each class may have its own provider, else all share one.
 
     :ivar resources: class -> amount, at least 1; empty only with a suffix
     :ivar required: sets of traits, one of each is required
@@ -72,7 +72,7 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Part that has to come from one provider: a whole group, or one class of that without suffix.
+    """Part that has to come from one provider: a whole group, or one class without suffix.
 
     :ivar amounts: class and amount
     :ivar whole: take all that a provider has of the one class, none of it used
@@ -89,11 +89,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Returns the uuids of the aggregates that have a uuid or a name.
-Resolve = Callable[[str], frozenset[str]]
+ResolveAggregate = Callable[[str], frozenset[str]]
 
 
 def query_of(
-    resources: Mapping[str, int], tree: TreeRequest | None, nested: Collection[str], find: Resolve
+    resources: Mapping[str, int],
+    tree: TreeRequest | None,
+    nested: Collection[str],
+    find: ResolveAggregate,
 ) -> CandidatesQuery:
     """Return the query for the best candidate of one tree.
 
@@ -116,7 +119,7 @@ def query_of(
     )
 
 
-def _group(suffix: str, group: ResourceGroup, whole: bool, find: Resolve) -> GroupQuery:
+def _group(suffix: str, group: ResourceGroup, whole: bool, find: ResolveAggregate) -> GroupQuery:
     return GroupQuery(
         suffix=suffix,
         resources=group.resources,

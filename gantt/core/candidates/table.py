@@ -1,18 +1,230 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table of all providers in columns, updated by changes of single ones."""
+"""Table of all providers in columns, updated by changes of single ones.
+
+Providers go by *slots*, small numbers that are used again.  A class has entries only for providers
+with an inventory of it, so that a class of few providers costs little.
+"""
 
 import copy
 import itertools
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from gantt.core.candidates.columns import ClassColumn, ClassInventory, NamedSets, Slots
-from gantt.core.candidates.query import SHARES
+from gantt.core.candidates.query import SHARES_TRAIT
 
-_FIRST = 64
-NOWHERE = -1
+#: No inventory is as large: comparisons stay within 64 bits.
+AMOUNT_BOUND = 2**62
+_FIRST_COLUMN_LENGTH = 16
+#: Masks that are remembered for the traits, and for the aggregates.
+_MASKS_MAX = 256
+
+Slots = np.ndarray  # of int64
+Shares = np.ndarray  # of float64: remaining share of the capacity, 0 to 1
+Mask = np.ndarray  # of bool, one for each slot
+
+
+class ClassInventory(msgspec.Struct, frozen=True, gc=False):
+    """Inventory of one class on a provider.
+
+    :ivar cap: usable capacity; below 2**62
+    :ivar used: amount in use by any consumer; more than ``cap`` where it is over-full
+    """
+
+    cap: int
+    used: int = 0
+    min_unit: int = 1
+    max_unit: int = AMOUNT_BOUND
+    step_size: int = 1
+
+    @property
+    def free(self) -> int:
+        return self.cap - self.used
+
+
+class InventoryArrays(NamedTuple):
+    """Inventories of one class as arrays, by provider as in ``ClassInventoryColumn.slots``."""
+
+    free: np.ndarray
+    least: np.ndarray
+    largest: np.ndarray
+    step: np.ndarray
+    cap: np.ndarray
+
+
+class ClassInventoryColumn:
+    """Column of one resource class: five numbers for each slot that has an inventory of it."""
+
+    def __init__(self) -> None:
+        self._index_of_slot: dict[int, int] = {}
+        self._free_amounts: dict[int, int] = {}
+        self._slots = np.zeros(_FIRST_COLUMN_LENGTH, np.int64)
+        self._numbers = np.zeros(
+            (5, _FIRST_COLUMN_LENGTH), np.int64
+        )  # free, least, largest, step, cap
+
+    def __len__(self) -> int:
+        return len(self._index_of_slot)
+
+    def put(self, slot: int, one: ClassInventory) -> None:
+        """Store the inventory of a provider, in place of an earlier one."""
+        at = self._index_of_slot.get(slot)
+        if at is None:
+            at = self._index_of_slot[slot] = len(self._index_of_slot)
+            if at == len(self._slots):
+                self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)])
+                self._numbers = np.hstack([self._numbers, np.zeros_like(self._numbers)])
+            self._slots[at] = slot
+        self._numbers[:, at] = (
+            one.free,
+            one.min_unit,
+            min(one.max_unit, AMOUNT_BOUND),
+            one.step_size,
+            one.cap,
+        )
+        self._free_amounts[slot] = min(one.free, one.max_unit, AMOUNT_BOUND)
+
+    def drop(self, slot: int) -> None:
+        at, last = self._index_of_slot.pop(slot), len(self._index_of_slot)
+        del self._free_amounts[slot]
+        if at != last:  # the last one takes its place
+            moved = int(self._slots[last])
+            self._slots[at], self._numbers[:, at] = moved, self._numbers[:, last]
+            self._index_of_slot[moved] = at
+
+    def copy(self) -> 'ClassInventoryColumn':
+        other = ClassInventoryColumn()
+        other._index_of_slot, other._free_amounts = (
+            dict(self._index_of_slot),
+            dict(self._free_amounts),
+        )
+        other._slots, other._numbers = self._slots.copy(), self._numbers.copy()
+        return other
+
+    def unused(self, amount: int) -> Slots:
+        """Return slots with all capacity free, at least an amount, that may go to one claim."""
+        free, least, largest, step, cap = self.inventory_arrays()
+        fits = (free == cap) & (cap >= amount) & (cap > 0) & (least <= cap) & (largest >= cap)
+        return self._slots[np.flatnonzero(fits & (cap % np.maximum(step, 1) == 0))]
+
+    def has(self, slot: int, amount: int, whole: bool) -> bool:
+        """Return whether a slot is among those of :meth:`fitting`, or of :meth:`unused`."""
+        at = self._index_of_slot.get(slot)
+        if at is None or amount >= AMOUNT_BOUND:
+            return False
+        free, least, largest, step, cap = self._numbers[:, at].tolist()
+        needed = cap if whole else amount
+        has = free == cap >= amount and cap > 0 if whole else free >= amount
+        return bool(has and least <= needed <= largest and needed % step == 0)
+
+    def share_left(self, slot: int, amount: int) -> float:
+        """Return the remaining share of a slot that has an amount, as in :meth:`fitting`."""
+        free, _, _, _, cap = self._numbers[:, self._index_of_slot[slot]].tolist()
+        return float(free - amount) / float(max(cap, 1))
+
+    def slots(self) -> Slots:
+        """Return all slots that have an inventory of the class."""
+        return self._slots[: len(self._index_of_slot)]
+
+    def fitting(self, amount: int) -> tuple[Slots, Shares]:
+        """Return slots that have an amount in one piece, and the share of capacity that remains."""
+        places, numbers = self._fitting_indices(amount), self.inventory_arrays()
+        shares = (numbers.free[places] - amount) / np.maximum(numbers.cap[places], 1)
+        return self._slots[places], shares
+
+    def _fitting_indices(self, amount: int) -> Slots:
+        if amount >= AMOUNT_BOUND:
+            return np.zeros(0, np.int64)
+        free, least, largest, step, _ = self.inventory_arrays()
+        fits = (free >= amount) & (least <= amount) & (largest >= amount)
+        fits &= (step == 1) | (amount % step == 0)
+        return np.flatnonzero(fits)
+
+    def inventory_arrays(self) -> InventoryArrays:
+        """Return the columns of all slots with an inventory; not to be written to."""
+        free, least, largest, step, cap = self._numbers[:, : len(self._index_of_slot)]
+        return InventoryArrays(free, least, largest, step, cap)
+
+    def consumer_counts(self, amount: int) -> tuple[Slots, np.ndarray]:
+        """Return slots that have an amount in one piece, and how many consumers fit on each."""
+        places = self._fitting_indices(amount)
+        return self._slots[places], self.inventory_arrays().free[places] // max(amount, 1)
+
+    def free_amounts(self) -> Mapping[int, int]:
+        """Return by slot the amount that one consumer may still take there."""
+        return self._free_amounts
+
+
+class NamedSets:
+    """Sets of slots by name, as masks for bulk evaluation.
+
+    A mask is created on demand, and reused until its set changes.
+    """
+
+    def __init__(self) -> None:
+        self._slots_by_name: dict[str, set[int]] = {}
+        self._masks: dict[str, Mask] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._slots_by_name
+
+    def copy(self) -> 'NamedSets':
+        other = NamedSets()
+        other._slots_by_name = {name: set(members) for name, members in self._slots_by_name.items()}
+        return other
+
+    def has(self, name: str, slot: int) -> bool:
+        """Return whether a slot is in the set of a name."""
+        return slot in self._slots_by_name.get(name, ())
+
+    def members(self, name: str) -> Iterable[int]:
+        """Return the slots in the set of this name."""
+        return self._slots_by_name.get(name, ())
+
+    def names(self) -> set[str]:
+        """Return names of the sets that have a slot."""
+        return set(self._slots_by_name)
+
+    def add(self, name: str, slot: int) -> None:
+        """Add a slot to the set of this name."""
+        self._slots_by_name.setdefault(name, set()).add(slot)
+        self._masks.pop(name, None)
+
+    def discard(self, name: str, slot: int) -> None:
+        """Remove a slot from a set; one that is empty then ends."""
+        members = self._slots_by_name[name]
+        members.discard(slot)
+        if not members:
+            del self._slots_by_name[name]
+        self._masks.pop(name, None)
+
+    def mask(self, name: str, length: int) -> Mask:
+        """Return the mask of a name; not to be written to."""
+        mask = self._masks.get(name)
+        if mask is None or len(mask) != length:
+            members = self._slots_by_name.get(name)
+            mask = np.zeros(length, bool)
+            if members is None:
+                return mask  # nothing is remembered of names that come from anywhere
+            mask[np.fromiter(members, np.int64, len(members))] = True
+            if len(self._masks) >= _MASKS_MAX:
+                self._masks.clear()
+            self._masks[name] = mask
+        return mask
+
+    def any_of(self, names: Iterable[str], length: int) -> Mask:
+        """Return the mask of slots that are in any of the named sets."""
+        first, *others = sorted(names) or ['']
+        mask = self.mask(first, length)
+        for name in others:
+            mask = mask | self.mask(name, length)
+        return mask
+
+
+_FIRST_SLOTS = 64
+NO_SLOT = -1
 
 
 class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -42,37 +254,37 @@ class ProviderTable:
 
     :ivar classes: name -> amounts
     :ivar traits: slots by trait; ``aggregates``: slots by aggregate
-    :ivar root: slot -> that of its root; ``NOWHERE`` where deleted or the root is not known
+    :ivar root: slot -> that of its root; ``NO_SLOT`` where deleted or the root is not known
     :ivar structure: another number after each change of trees, aggregates or sharing
     :ivar uuids: slot -> uuid
     :ivar stamps: slot -> another number after each change of its contents
     :ivar nested: number of providers below another one
-    :ivar origin: the same of all copies of one: their stamps are of one count
+    :ivar origin: equal for all copies of a table: their stamps are of one count
     """
 
     def __init__(self) -> None:
         self.origin: object = object()
-        self.classes: dict[str, ClassColumn] = {}
+        self.classes: dict[str, ClassInventoryColumn] = {}
         self.traits = NamedSets()
         self.aggregates = NamedSets()
-        self.root = np.full(_FIRST, NOWHERE, np.int64)
+        self.root = np.full(_FIRST_SLOTS, NO_SLOT, np.int64)
         self.structure = 0
-        self.uuids = [''] * _FIRST
-        self.stamps = [0] * _FIRST
+        self.uuids = [''] * _FIRST_SLOTS
+        self.stamps = [0] * _FIRST_SLOTS
         self.nested = 0
-        self._entries: list[ProviderEntry | None] = [None] * _FIRST
+        self._entries: list[ProviderEntry | None] = [None] * _FIRST_SLOTS
         self._slots: dict[int, int] = {}
         self._by_uuid: dict[str, int] = {}
-        self._free = list(range(_FIRST - 1, -1, -1))
+        self._free_slots = list(range(_FIRST_SLOTS - 1, -1, -1))
         self._trees: dict[int, set[int]] = {}  # id of a root -> slots
         self._children: dict[int, set[int]] = {}  # id of a parent -> slots
         self._anchors: dict[int, Slots] = {}
-        self._anchored = -1
+        self._anchors_structure = -1
         self._changes = 0
         self._kinds: dict[int, int] = {}  # slot -> kind, while the structure is the same
         self._kind_numbers: dict[Hashable, int] = {}
-        self._kinds_known = itertools.count()
-        self._kinds_of = 0
+        self._next_kind = itertools.count()
+        self._kinds_structure = 0
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -83,12 +295,18 @@ class ProviderTable:
         return len(self.root)
 
     def slot(self, uuid: str) -> int | None:
+        """Return the slot of a provider; None: it is not known."""
         return self._by_uuid.get(uuid)
 
     def entry(self, slot: int) -> ProviderEntry:
+        """Return the provider in a slot that is in use."""
         entry = self._entries[slot]
         assert entry is not None
         return entry
+
+    def free_amount(self, name: str, slot: int) -> int:
+        """Return the amount of a class that one consumer may still take of a provider."""
+        return self.classes[name].free_amounts()[slot]
 
     def uuid_of(self, provider_id: int | None) -> str | None:
         """Return the uuid of a provider; None: it is not known."""
@@ -100,9 +318,9 @@ class ProviderTable:
         return self._slots.keys()
 
     def parent(self, slot: int) -> int:
-        """Return the slot of its parent, or ``NOWHERE``."""
+        """Return the slot of a provider's parent, or ``NO_SLOT``."""
         above = self.entry(slot).parent_id
-        return NOWHERE if above is None else self._slots.get(above, NOWHERE)
+        return NO_SLOT if above is None else self._slots.get(above, NO_SLOT)
 
     def has_children(self, slot: int) -> bool:
         return bool(self._children.get(self.entry(slot).id))
@@ -115,19 +333,20 @@ class ProviderTable:
         return self._trees[self.entry(root).id]
 
     def is_sharing(self, slot: int) -> bool:
-        return SHARES in self.entry(slot).traits
+        return SHARES_TRAIT in self.entry(slot).traits
 
     def anchors(self, slot: int) -> Slots:
         """Return roots of the trees that a sharing provider serves, without its own."""
-        if self._anchored != self.structure:
-            self._anchors, self._anchored = {}, self.structure
+        if self._anchors_structure != self.structure:
+            self._anchors = {}
+            self._anchors_structure = self.structure
         anchors = self._anchors.get(slot)
         if anchors is None:
             served: set[int] = set()
             for aggregate in self.entry(slot).aggregates:
                 served.update(self.aggregates.members(aggregate))
             roots = np.unique(self.root[np.fromiter(served, np.int64, len(served))])
-            anchors = roots[(roots != NOWHERE) & (roots != self.root[slot])]
+            anchors = roots[(roots != NO_SLOT) & (roots != self.root[slot])]
             self._anchors[slot] = anchors
         return anchors
 
@@ -152,15 +371,16 @@ class ProviderTable:
         content: Hashable = slot
         if entry.parent_id is not None and not self.has_children(slot):
             content = content_of(entry)
-        kind = self._kind_numbers.setdefault(content, next(self._kinds_known))
+        kind = self._kind_numbers.setdefault(content, next(self._next_kind))
         self._kinds[slot] = kind
         return kind
 
     def _forget_kinds(self) -> None:
         """Forget kinds after a change of structure, or when most are of past contents."""
-        if self._kinds_of != self.structure or len(self._kind_numbers) > 2 * self.length:
-            self._kinds, self._kind_numbers = {}, {}
-            self._kinds_of = self.structure
+        if self._kinds_structure != self.structure or len(self._kind_numbers) > 2 * self.length:
+            self._kinds = {}
+            self._kind_numbers = {}
+            self._kinds_structure = self.structure
 
     # -- changes -------------------------------------------------------------------------
     def copy(self) -> 'ProviderTable':
@@ -171,11 +391,13 @@ class ProviderTable:
         other.root, other.uuids = self.root.copy(), list(self.uuids)
         other.stamps, other._entries = list(self.stamps), list(self._entries)
         other._slots, other._by_uuid = dict(self._slots), dict(self._by_uuid)
-        other._free = list(self._free)
+        other._free_slots = list(self._free_slots)
         other._trees = {root: set(slots) for root, slots in self._trees.items()}
         other._children = {parent: set(slots) for parent, slots in self._children.items()}
-        other._anchors, other._anchored = {}, -1
-        other._kinds, other._kind_numbers = {}, {}
+        other._anchors = {}
+        other._anchors_structure = -1
+        other._kinds = {}
+        other._kind_numbers = {}
         return other
 
     def apply(self, entries: Iterable[ProviderEntry], gone: Iterable[int] = ()) -> None:
@@ -190,41 +412,41 @@ class ProviderTable:
             slot = self._slots.get(entry.id)
             current = None if slot is None else self._entries[slot]
             if current is None or entry.version >= current.version:
-                slot = self._take_slot(entry) if slot is None else slot
+                slot = self._allocate_slot(entry) if slot is None else slot
                 self._write(slot, current, entry)
                 moved.append(slot)
         for slot in moved:
             self._set_root(slot)
         self._forget_kinds()
 
-    def _take_slot(self, entry: ProviderEntry) -> int:
-        if not self._free:
+    def _allocate_slot(self, entry: ProviderEntry) -> int:
+        if not self._free_slots:
             length = self.length
-            self.root = np.concatenate([self.root, np.full(length, NOWHERE, np.int64)])
+            self.root = np.concatenate([self.root, np.full(length, NO_SLOT, np.int64)])
             self.uuids += [''] * length
             self.stamps += [0] * length
             self._entries += [None] * length
-            self._free = list(range(2 * length - 1, length - 1, -1))
-        slot = self._slots[entry.id] = self._free.pop()
+            self._free_slots = list(range(2 * length - 1, length - 1, -1))
+        slot = self._slots[entry.id] = self._free_slots.pop()
         self._by_uuid[entry.uuid] = slot
         return slot
 
-    def _write(self, slot: int, known: ProviderEntry | None, entry: ProviderEntry) -> None:
+    def _write(self, slot: int, current: ProviderEntry | None, entry: ProviderEntry) -> None:
         self._changes += 1
         self.stamps[slot] = self._changes
         self._kinds.pop(slot, None)
         self._entries[slot] = entry
         self.uuids[slot] = entry.uuid
-        before = known or ProviderEntry(id=entry.id, uuid=entry.uuid, root_id=entry.root_id)
+        before = current or ProviderEntry(id=entry.id, uuid=entry.uuid, root_id=entry.root_id)
         self._write_sets(self.traits, slot, before.traits, entry.traits)
         self._write_sets(self.aggregates, slot, before.aggregates, entry.aggregates)
         self._write_inventories(slot, before.inventories, entry.inventories)
-        self._write_place(slot, known, entry)
-        shares = SHARES in entry.traits
+        self._write_tree(slot, current, entry)
+        shares = SHARES_TRAIT in entry.traits
         if (
-            known is None
+            current is None
             or before.aggregates != entry.aggregates
-            or (SHARES in before.traits) != shares
+            or (SHARES_TRAIT in before.traits) != shares
             or before.parent_id != entry.parent_id
             or before.root_id != entry.root_id
         ):
@@ -246,31 +468,31 @@ class ProviderTable:
             if before.get(name) != inventory:
                 column = self.classes.get(name)
                 if column is None:
-                    column = self.classes[name] = ClassColumn()
+                    column = self.classes[name] = ClassInventoryColumn()
                 column.put(slot, inventory)
         for name in before.keys() - after.keys():
             self.classes[name].drop(slot)
             if not len(self.classes[name]):
                 del self.classes[name]
 
-    def _write_place(self, slot: int, known: ProviderEntry | None, entry: ProviderEntry) -> None:
-        if known is not None:
-            self._leave(slot, known)
+    def _write_tree(self, slot: int, current: ProviderEntry | None, entry: ProviderEntry) -> None:
+        if current is not None:
+            self._remove_from_tree(slot, current)
         self._trees.setdefault(entry.root_id, set()).add(slot)
         if entry.parent_id is not None:
             self.nested += 1
             self._children.setdefault(entry.parent_id, set()).add(slot)
 
-    def _leave(self, slot: int, known: ProviderEntry) -> None:
-        _take_out(self._trees, known.root_id, slot)
-        if known.parent_id is not None:
+    def _remove_from_tree(self, slot: int, current: ProviderEntry) -> None:
+        _discard_slot(self._trees, current.root_id, slot)
+        if current.parent_id is not None:
             self.nested -= 1
-            _take_out(self._children, known.parent_id, slot)
+            _discard_slot(self._children, current.parent_id, slot)
 
     def _set_root(self, slot: int) -> None:
         """Set the root of a provider, and of those that waited for it."""
         entry = self.entry(slot)
-        self.root[slot] = self._slots.get(entry.root_id, NOWHERE)
+        self.root[slot] = self._slots.get(entry.root_id, NO_SLOT)
         if entry.root_id == entry.id:
             for below in self._trees[entry.id]:
                 self.root[below] = slot
@@ -285,12 +507,12 @@ class ProviderTable:
         self._write_sets(self.traits, slot, entry.traits, ())
         self._write_sets(self.aggregates, slot, entry.aggregates, ())
         self._write_inventories(slot, entry.inventories, {})
-        self._leave(slot, entry)
+        self._remove_from_tree(slot, entry)
         for below in self._trees.get(provider_id, ()):
-            self.root[below] = NOWHERE
-        self.root[slot] = NOWHERE
+            self.root[below] = NO_SLOT
+        self.root[slot] = NO_SLOT
         self._entries[slot] = None
-        self._free.append(slot)
+        self._free_slots.append(slot)
         self._changes += 1
         self.stamps[slot] = self._changes
         self.structure += 1
@@ -302,7 +524,7 @@ def content_of(entry: ProviderEntry) -> Hashable:
     return entry.parent_id, entry.traits, entry.aggregates, inventories
 
 
-def _take_out(sets: dict[int, set[int]], key: int, slot: int) -> None:
+def _discard_slot(sets: dict[int, set[int]], key: int, slot: int) -> None:
     sets[key].discard(slot)
     if not sets[key]:
         del sets[key]

@@ -29,6 +29,7 @@ from gantt.core.claims.commit import ClaimDraft, RefusalKind, RequestDraft
 from gantt.core.messages.layout import readable
 from gantt.core.messages.request import Lifecycle
 from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources.amounts import add_allocations, add_amounts
 from gantt.core.resources.host import HostRow
 from gantt.core.topology.fit import Problem
 from gantt.core.topology.free import FreeTopology
@@ -41,7 +42,7 @@ class Claimant(enum.StrEnum):
     API = 'api'
 
     @classmethod
-    def of(cls, claim: Claim) -> 'Claimant':
+    def claimant_of(cls, claim: Claim) -> 'Claimant':
         """Return the claimant by the lifecycle: API claims are ended by their writer as well."""
         return cls.API if claim.lifecycle is Lifecycle.API else cls.SCHEDULER
 
@@ -73,7 +74,7 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar inventories: by class
     :ivar room: class -> cap - used - foreign; below 0: over-full
-    :ivar closed: why it takes nothing new from schedulers, see :func:`why_closed`; '': it does
+    :ivar closed: why schedulers may not claim on it, see :func:`why_closed`; '': they may
     :ivar serves: hosts of the batch that it serves, as a pool that they share
     :ivar inside: free topology of it beside its live claims, where a layout of the batch is on it;
         changed in place
@@ -88,7 +89,7 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
     inside: FreeTopology | None = None
 
 
-def reshaped(state: ProviderState, inventories: Mapping[str, Inventory]) -> ProviderState:
+def with_inventories(state: ProviderState, inventories: Mapping[str, Inventory]) -> ProviderState:
     """Return a provider as if it had other inventories; its use stays."""
     room = dict(state.room)
     for name in {*state.inventories, *inventories}:
@@ -102,7 +103,7 @@ class Acceptance(msgspec.Struct, frozen=True):
     """Claims of a request that may be written.
 
     :ivar accepted: indices of its claims
-    :ivar refusal: of the first claim that may not be; None: all of them may
+    :ivar refusal: refusal of the first claim that may not be written; None: all may be
     """
 
     accepted: list[int]
@@ -112,55 +113,55 @@ class Acceptance(msgspec.Struct, frozen=True):
 #: provider id -> class -> amount
 Shares = Mapping[int, Mapping[str, int]]
 NO_RIVALS: Mapping[str, Sequence[Claim]] = MappingProxyType({})
-_NOTHING: Mapping[str, int] = MappingProxyType({})
+_NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
 
 
-def accept(
+def accepted_claims(
     providers: Mapping[int, ProviderState],
     requests: Iterable[RequestDraft],
     rivals: Mapping[str, Sequence[Claim]] = NO_RIVALS,
 ) -> dict[str, Acceptance]:
     """Return which claims of each request may be written, in arrival order.
 
-    The plain rule behind every group commit: a claim is accepted where :func:`why_refused` returns
-    None for each of its allocations, with what was accepted before it, and where its layout
+    The plain rule behind every group commit: a claim is accepted where :func:`why_claim_refused`
+    returns None for each of its allocations, with what was accepted before it, and where its layout
     takes nothing that is taken: resources free at one generation of a host need not be at another,
     so that is checked again under the lock.  A refusal concerns only the request that brings
     it; a request that is ``whole`` is accepted whole or not at all.
 
-    :param providers: by id, under the locks; deleted ones are missing
+    :param providers: states by provider id, under the locks; deleted providers are missing
     :param rivals: id of a claim -> live claims that give way to it.  Their amounts count as free
         for the API, whose claim replaces them; a scheduler finds room next to them
     :returns: by the id of the request
     """
-    stock = _Stock(providers)
+    stock = _FreeAmounts(providers)
     acceptances: dict[str, Acceptance] = {}
     for request in requests:
         accepted: list[int] = []
         refused: Refusal | None = None
         for index, draft in enumerate(request.claims):
-            leaving = _leaving(draft.claim, rivals)
-            refusal = stock.why_refused(draft, leaving)
+            leaving = _replaced_claims(draft.claim, rivals)
+            refusal = stock.why_claim_refused(draft, leaving)
             if refusal is None:
-                stock.take(draft.claim, leaving, 1)
+                stock.subtract(draft.claim, leaving, 1)
                 accepted.append(index)
             elif refused is None:
                 refused = refusal
         if request.whole and refused is not None:
             for index in accepted:
                 claim = request.claims[index].claim
-                stock.take(claim, _leaving(claim, rivals), -1)
+                stock.subtract(claim, _replaced_claims(claim, rivals), -1)
             accepted = []
         acceptances[request.id] = Acceptance(accepted, refused)
     return acceptances
 
 
-def why_refused(
+def why_claim_refused(
     claimant: Claimant,
     provider: ProviderState,
     room: Mapping[str, int],
     amounts: Mapping[str, int],
-    before: Mapping[str, int] = _NOTHING,
+    before: Mapping[str, int] = _NO_AMOUNTS,
 ) -> Refusal | None:
     """Return why a claim on one provider is refused; None: it is not.
 
@@ -171,18 +172,18 @@ def why_refused(
     if claimant is Claimant.SCHEDULER and provider.closed:
         return Refusal(RefusalKind.CLOSED, f'{provider.name} {provider.closed}')
     for name, amount in amounts.items():
-        problem = _missing(provider, name, amount) or _too_much(
+        problem = _missing_inventory(provider, name, amount) or _over_capacity(
             name, amount - before.get(name, 0), room
         )
         if problem is not None:
             return _refusal(RefusalKind.ROOM, provider, problem)
-        problem = _unfit(provider, name, amount)
+        problem = _unit_problem(provider, name, amount)
         if problem is not None:
             return _refusal(RefusalKind.UNITS, provider, problem)
     return None
 
 
-def why_not_written(
+def why_allocations_refused(
     providers: Mapping[int, ProviderState],
     before: Sequence[Shares],
     now: Sequence[Shares],
@@ -192,50 +193,49 @@ def why_not_written(
 
     They are judged by their outcome: what one consumer gives up another one may take.
 
-    :param before: of each consumer, what it had: provider id -> class -> amount
-    :param now: of each, what it is to have; all of these providers are among ``providers``
-    :param taken_over: what others, who inherit it, take of what these give up
+    :param before: amounts of each consumer before: provider id -> class -> amount
+    :param now: amounts of each consumer afterwards; all of these providers are among ``providers``
+    :param taken_over: amounts that other claims inherit from those given up here
     """
-    bare = _bare(providers, now)
+    bare = _without_inventory(providers, now)
     if bare is not None:
         return bare
-    grows = _growth(before, [*now, *taken_over])
+    grows = _added_amounts(before, [*now, *taken_over])
     for shares in now:
         for pid, amounts in shares.items():
             for name, amount in amounts.items():
-                refusal = _why_not(providers[pid], pid, name, amount, grows[pid][name])
+                refusal = _refusal_of_growth(providers[pid], pid, name, amount, grows[pid][name])
                 if refusal is not None:
                     return refusal
     return None
 
 
-def _growth(before: Iterable[Shares], now: Iterable[Shares]) -> dict[int, dict[str, int]]:
+def _added_amounts(before: Iterable[Shares], now: Iterable[Shares]) -> dict[int, dict[str, int]]:
     """Return the growth of use on each provider, by class."""
     grows: dict[int, dict[str, int]] = {}
     for sign, shares in ((-1, before), (1, now)):
         for allocations in shares:
-            for pid, amounts in allocations.items():
-                here = grows.setdefault(pid, {})
-                for name, amount in amounts.items():
-                    here[name] = here.get(name, 0) + sign * amount
+            add_allocations(grows, allocations.items(), sign)
     return grows
 
 
-def _why_not(
+def _refusal_of_growth(
     provider: ProviderState, pid: int, name: str, amount: int, grows: int
 ) -> SharesRefusal | None:
     for why, problem in (
-        ('missing', _missing(provider, name, amount)),
-        ('units', _unfit(provider, name, amount)),
-        ('capacity', _too_much(name, grows, provider.room)),
+        ('missing', _missing_inventory(provider, name, amount)),
+        ('units', _unit_problem(provider, name, amount)),
+        ('capacity', _over_capacity(name, grows, provider.room)),
     ):
         if problem is not None:
             return SharesRefusal(pid, [name], why, f'{provider.name}: {problem}')
     return None
 
 
-def _bare(providers: Mapping[int, ProviderState], now: Sequence[Shares]) -> SharesRefusal | None:
-    """Return a refusal for a provider without any class that is requested of it, or of others."""
+def _without_inventory(
+    providers: Mapping[int, ProviderState], now: Sequence[Shares]
+) -> SharesRefusal | None:
+    """Return a refusal for a provider without inventory of any class requested here."""
     names = sorted({name for shares in now for amounts in shares.values() for name in amounts})
     for shares in now:
         for pid in shares:
@@ -245,18 +245,18 @@ def _bare(providers: Mapping[int, ProviderState], now: Sequence[Shares]) -> Shar
     return None
 
 
-def _missing(provider: ProviderState, name: str, amount: int) -> Problem | None:
+def _missing_inventory(provider: ProviderState, name: str, amount: int) -> Problem | None:
     if amount > 0 and name not in provider.inventories:
         return Problem(name, 'missing', amount, 0)
     return None
 
 
-def _too_much(name: str, grows: int, room: Mapping[str, int]) -> Problem | None:
+def _over_capacity(name: str, growth: int, room: Mapping[str, int]) -> Problem | None:
     have = room.get(name, 0)
-    return Problem(name, 'capacity', grows, have) if grows > 0 and grows > have else None
+    return Problem(name, 'capacity', growth, have) if growth > 0 and growth > have else None
 
 
-def _unfit(provider: ProviderState, name: str, amount: int) -> Problem | None:
+def _unit_problem(provider: ProviderState, name: str, amount: int) -> Problem | None:
     # A class that is not taken has no units.
     inventory = provider.inventories.get(name) if amount > 0 else None
     misfit = None if inventory is None else inventory.unit_problem(amount)
@@ -283,32 +283,34 @@ def is_over_committed(row: HostRow) -> bool:
     return False
 
 
-class _Stock:
+class _FreeAmounts:
     """Remaining room of providers while a batch is judged."""
 
     def __init__(self, providers: Mapping[int, ProviderState]) -> None:
         self._providers = providers
-        self._left = {pid: dict(provider.room) for pid, provider in providers.items()}
+        self._free_amounts = {pid: dict(provider.room) for pid, provider in providers.items()}
 
-    def why_refused(self, draft: ClaimDraft, leaving: Sequence[Claim]) -> Refusal | None:
+    def why_claim_refused(self, draft: ClaimDraft, leaving: Sequence[Claim]) -> Refusal | None:
         """Return why a claim is refused; None: it may be written."""
-        claim, claimant = draft.claim, Claimant.of(draft.claim)
+        claim, claimant = draft.claim, Claimant.claimant_of(draft.claim)
         for pid, amounts in claim.allocations.items():
             provider = self._providers.get(pid)
             if provider is None:
                 return Refusal(RefusalKind.GONE, f'provider {pid} is not there any more')
-            before = _sums(leaving, pid) if leaving else _NOTHING
-            refusal = why_refused(claimant, provider, self._left[pid], amounts, before)
+            before = _amounts_on(leaving, pid) if leaving else _NO_AMOUNTS
+            refusal = why_claim_refused(
+                claimant, provider, self._free_amounts[pid], amounts, before
+            )
             if refusal is not None:
                 return refusal
         for pid in draft.served_by:
             if claim.provider_id not in self._providers[pid].serves:
                 name = self._providers[pid].name
-                return Refusal(RefusalKind.APART, f'{name} does not serve {claim.host} any more')
+                return Refusal(RefusalKind.DETACHED, f'{name} does not serve {claim.host} any more')
         host = self._providers.get(claim.provider_id)
         layout = None if claim.layout is None else readable(claim.layout)
         if layout is not None:
-            if host is None or host.inside is None or not host.inside.holds(layout):
+            if host is None or host.inside is None or not host.inside.has_free(layout):
                 return Refusal(RefusalKind.LAYOUT, f'{claim.host}: its layout is taken')
         # Members of one batch are planned on one working table and know of the members
         # before them; only what others changed since voids what was planned.
@@ -316,34 +318,35 @@ class _Stock:
             return Refusal(RefusalKind.LAYOUT, f'{claim.host} has changed since its layout')
         return None
 
-    def take(self, claim: Claim, leaving: Iterable[Claim], sign: int) -> None:
-        """Use the amounts of a claim, or with -1 give them back; the reverse for leaving claims."""
-        self._add(claim, sign)
+    def subtract(self, claim: Claim, leaving: Iterable[Claim], sign: int) -> None:
+        """Subtract the amounts of a claim from what is left, and add those of claims it replaces.
+
+        :param leaving: the claims that it replaces
+        :param sign: -1 undoes both
+        """
+        self._add_claim(claim, sign)
         for other in leaving:
-            self._add(other, -sign)
+            self._add_claim(other, -sign)
         layout = None if claim.layout is None else readable(claim.layout)
         inside = self._providers[claim.provider_id].inside if layout is not None else None
         if layout is not None and inside is not None:
-            inside.take(layout, sign)
+            inside.allocate(layout, sign)
 
-    def _add(self, claim: Claim, sign: int) -> None:
+    def _add_claim(self, claim: Claim, sign: int) -> None:
         for pid, amounts in claim.allocations.items():
-            room = self._left.get(pid, {})
-            for name, amount in amounts.items():
-                room[name] = room.get(name, 0) - sign * amount
+            add_amounts(self._free_amounts.get(pid, {}), amounts, -sign)
 
 
-def _leaving(claim: Claim, rivals: Mapping[str, Sequence[Claim]]) -> Sequence[Claim]:
+def _replaced_claims(claim: Claim, rivals: Mapping[str, Sequence[Claim]]) -> Sequence[Claim]:
     """Return claims that a claim replaces: those of a scheduler stay while it is judged."""
     leaving = rivals.get(claim.id, ()) if rivals else ()
-    return leaving if leaving and Claimant.of(claim) is Claimant.API else ()
+    return leaving if leaving and Claimant.claimant_of(claim) is Claimant.API else ()
 
 
-def _sums(claims: Iterable[Claim], pid: int) -> dict[str, int]:
+def _amounts_on(claims: Iterable[Claim], pid: int) -> dict[str, int]:
     total: dict[str, int] = {}
     for claim in claims:
-        for name, amount in claim.allocations.get(pid, {}).items():
-            total[name] = total.get(name, 0) + amount
+        add_amounts(total, claim.allocations.get(pid, {}))
     return total
 
 

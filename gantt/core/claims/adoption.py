@@ -16,6 +16,7 @@ from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid, derived_id
 from gantt.core.messages.request import Flavor, Lifecycle, name_of
+from gantt.core.resources.amounts import add_amounts
 from gantt.core.resources.host import HostRow
 
 #: Largest number of guests of one host in one transaction.
@@ -50,7 +51,7 @@ class AdoptionStatus(enum.StrEnum):
 
 
 class GuestOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Outcome of one guest; ``note`` says what there is to know beside it."""
+    """Outcome of one guest; ``note``: further information for the operator."""
 
     host: str
     consumer: str
@@ -62,7 +63,7 @@ class GuestOutcome(msgspec.Struct, frozen=True, kw_only=True):
 class Adoption:
     """Batch of guests, while it is judged.
 
-    :ivar made: the claims to create, in the order listed
+    :ivar new_claims: the claims to create, in the order listed
     """
 
     def __init__(
@@ -76,25 +77,25 @@ class Adoption:
 
         :param rows: the hosts that are known, by name
         :param live: the live claims of the guests, wherever they are
-        :param below: of guests that live in a zone below, or may, its name
+        :param below: guest that lives, or may live, in a child zone -> name of that zone
         :param now: the database's clock
         """
-        self._below = below
-        self.made: list[Claim] = []
-        self._rows = dict(rows)
+        self._zone_of_guest = below
+        self.new_claims: list[Claim] = []
+        self._host_rows = dict(rows)
         self._now = now
-        self._live: dict[str, list[Claim]] = {}
+        self._live_claims: dict[str, list[Claim]] = {}
         for claim in live:
-            self._live.setdefault(guest_of(claim), []).append(claim)
+            self._live_claims.setdefault(guest_of(claim), []).append(claim)
 
-    def judge(self, guest: GuestToAdopt) -> GuestOutcome:
+    def check(self, guest: GuestToAdopt) -> GuestOutcome:
         """Return the outcome of one guest; the next one finds its claim."""
-        row = self._rows.get(guest.host)
+        row = self._host_rows.get(guest.host)
         if row is None:
             return _outcome(
                 guest, AdoptionStatus.UNKNOWN_HOST, note='it must register before its guests come'
             )
-        guest_claims = self._live.get(guest.consumer, [])
+        guest_claims = self._live_claims.get(guest.consumer, [])
         here = next((claim for claim in guest_claims if claim.provider_id == row.id), None)
         if here is not None:
             return _outcome(guest, AdoptionStatus.KNOWN, here.id)
@@ -105,25 +106,24 @@ class Adoption:
                 guest_claims[0].id,
                 f'it has a live claim on {guest_claims[0].host}',
             )
-        if guest.consumer in self._below:
+        if guest.consumer in self._zone_of_guest:
             return _outcome(
                 guest,
                 AdoptionStatus.ELSEWHERE,
-                note=f'it has a live claim in zone {self._below[guest.consumer]} below',
+                note=f'it has a live claim in child zone {self._zone_of_guest[guest.consumer]}',
             )
-        claim = self._claim(row, guest)
-        self.made.append(claim)
-        self._live[guest.consumer] = [claim]
+        claim = self._new_claim(row, guest)
+        self.new_claims.append(claim)
+        self._live_claims[guest.consumer] = [claim]
         used = dict(row.used)
-        for name, amount in guest.resources.items():
-            used[name] = used.get(name, 0) + amount
+        add_amounts(used, guest.resources)
         full = msgspec.structs.replace(row, used=used)
-        self._rows[guest.host] = full
+        self._host_rows[guest.host] = full
         if is_over_committed(full):
-            return _outcome(guest, AdoptionStatus.OVER_FULL, claim.id, _over(full))
+            return _outcome(guest, AdoptionStatus.OVER_FULL, claim.id, _over_full_text(full))
         return _outcome(guest, AdoptionStatus.ADOPTED, claim.id)
 
-    def _claim(self, row: HostRow, guest: GuestToAdopt) -> Claim:
+    def _new_claim(self, row: HostRow, guest: GuestToAdopt) -> Claim:
         # The generation has grown since any claim was created there: listed again after its
         # end, a guest gets another claim.
         return Claim(
@@ -149,7 +149,7 @@ class Adoption:
 
 def unknown_class(guest: GuestToAdopt, declared: frozenset[str]) -> str | None:
     """Return a resource class of a guest that is neither standard nor declared."""
-    standard = resources.STANDARD
+    standard = resources.STANDARD_CLASSES
     return next(
         (name for name in sorted(guest.resources) if name not in standard and name not in declared),
         None,
@@ -164,7 +164,7 @@ def _outcome(
     )
 
 
-def _over(row: HostRow) -> str:
+def _over_full_text(row: HostRow) -> str:
     return ', '.join(
         f'{name} {row.cap(name) - row.free(name)} of {row.cap(name)}'
         for name in sorted({*row.used, *row.foreign})

@@ -21,25 +21,26 @@ from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
 from gantt.core.claims import inheritance
-from gantt.core.claims.claim import Claim, State, guest_of, stepped
+from gantt.core.claims.claim import Claim, State, guest_of, with_state
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Lifecycle
+from gantt.core.resources.amounts import add_allocations
 
 #: Type of consumers without a given type: no given type has small letters.
-UNKNOWN_TYPE = 'unknown'
+UNKNOWN_CONSUMER_TYPE = 'unknown'
 #: Range of generations that no writer has set, see ``ConsumerState.generation``.
-SPREAD = 1 << 30
-WRITTEN = 'written by the allocation API'
+INITIAL_GENERATIONS = 1 << 30
+WRITTEN_REASON = 'written by the allocation API'
 #: provider id -> class -> amount
 Shares = Mapping[int, Mapping[str, int]]
 _replace = msgspec.structs.replace
 
 
-class AllocationWish(msgspec.Struct, frozen=True, kw_only=True):
+class WantedAllocations(msgspec.Struct, frozen=True, kw_only=True):
     """Complete allocations that a consumer is to have.
 
     :ivar allocations: uuid of a provider -> class -> amount, at least 1; empty: nothing
-    :ivar consumer_type: None: the one it has, of a new one none is known
+    :ivar consumer_type: None: the present one; a new consumer has none that is known
     :ivar generation: the consumer's, as the writer knows it; None: it does not exist.  UNSET: it
         is not checked
     """
@@ -62,7 +63,7 @@ class ProviderRoot(NamedTuple):
 class ConsumerState(NamedTuple):
     """Stored state of a consumer whose allocations the API has written.
 
-    :ivar generation: as of the last write
+    :ivar generation: generation as of the last write
     :ivar digest: digest of its claims at that write
     """
 
@@ -78,8 +79,8 @@ class ConsumerState(NamedTuple):
 class ClaimChanges(msgspec.Struct, kw_only=True):
     """Changes of claims; unchanged ones are in ``same``.
 
-    :ivar changed: as they were, and as they become
-    :ivar gone: as they were
+    :ivar changed_pipeline: changed claims, as they were and as they become
+    :ivar gone: ended claims, as they were
     """
 
     same: list[Claim] = []
@@ -95,7 +96,7 @@ class ClaimChanges(msgspec.Struct, kw_only=True):
         self.new += more.new
 
     def rewrite(self, was: Claim, claim: Claim) -> None:
-        """Replace a claim that stays by another one."""
+        """Replace a claim that stays by its new state."""
         for at, (before, now) in enumerate(self.changed):
             if now.id == was.id:
                 self.changed[at] = (before, claim)
@@ -110,14 +111,18 @@ class ClaimChanges(msgspec.Struct, kw_only=True):
 
     def ended(self, now: float) -> list[tuple[Claim, Claim]]:
         """Return the ended claims, before and after."""
-        return [(claim, stepped(claim, State.RELEASED, WRITTEN, now)) for claim in self.gone]
+        return [
+            (claim, with_state(claim, State.RELEASED, WRITTEN_REASON, now)) for claim in self.gone
+        ]
 
 
 def guests_concerned(changes: ClaimChanges) -> set[str]:
-    """Return guests whose claims end, or take other amounts of pools: others may inherit them."""
-    ended = [claim for claim in changes.gone if inheritance.of_pools(claim)]
+    """Return guests whose claims end, or change their pool amounts: others may inherit these."""
+    ended = [claim for claim in changes.gone if inheritance.has_pool_amounts(claim)]
     other = [
-        was for was, now in changes.changed if inheritance.held([was]) != inheritance.held([now])
+        was
+        for was, now in changes.changed
+        if inheritance.held_outside_host([was]) != inheritance.held_outside_host([now])
     ]
     return {guest_of(claim) for claim in (*ended, *other)}
 
@@ -125,9 +130,9 @@ def guests_concerned(changes: ClaimChanges) -> set[str]:
 def resolve_heirs(
     changes: ClaimChanges, theirs: Iterable[Claim], consumers: Container[str], now: float
 ) -> list[tuple[Claim, Claim]]:
-    """Let claims that inherit become what they are after a write.
+    """Update claims that inherit after a write of allocations.
 
-    :param changes: those of its consumers, which are changed accordingly
+    :param changes: changes of the consumers' claims, which are updated in place
     :param theirs: the live claims of ``guests_concerned``, as they were before
     :param consumers: consumers whose whole allocations the write states
     :returns: claims of other consumers that take something over, as they were and as they become
@@ -144,7 +149,7 @@ def resolve_heirs(
         ]
         after += [claim for claim in changes.new if guest_of(claim) == guest]
         written = {claim.id for claim in after if claim.consumer in consumers}
-        for was, claim in inheritance.settled(by_guest[guest], after, written):
+        for was, claim in inheritance.inheritance_after_write(by_guest[guest], after, written):
             if was.id in written:
                 changes.rewrite(was, _replace(claim, updated_at=now))
             else:
@@ -153,7 +158,7 @@ def resolve_heirs(
 
 
 # -- allocations of a consumer ----------------------------------------------------------
-def shares_of(claims: Iterable[Claim]) -> dict[int, dict[str, int]]:
+def allocations_of_claims(claims: Iterable[Claim]) -> dict[int, dict[str, int]]:
     """Return what claims take together: provider id -> class -> amount; zeros are left out."""
     shares: dict[int, dict[str, int]] = {}
     for claim in claims:
@@ -190,10 +195,10 @@ def visible_generation(claims: Sequence[Claim], written: ConsumerState | None) -
     state = written or ConsumerState.none()
     if state.digest == digest:
         return state.generation
-    return state.generation + 1 + int(digest[:16], 16) % SPREAD
+    return state.generation + 1 + int(digest[:16], 16) % INITIAL_GENERATIONS
 
 
-def check_generation(wish: AllocationWish, visible: int | None) -> None:
+def check_generation(wish: WantedAllocations, visible: int | None) -> None:
     """Check that the writer knows the current generation.
 
     :raises ConsumerChanged: the writer knows another one
@@ -207,7 +212,7 @@ def check_generation(wish: AllocationWish, visible: int | None) -> None:
     )
 
 
-def next_state(visible: int | None, now: Sequence[Claim]) -> ConsumerState:
+def next_consumer_state(visible: int | None, now: Sequence[Claim]) -> ConsumerState:
     """Return the state to store after a write; a consumer that comes to exist begins anew.
 
     :param visible: its generation before
@@ -217,12 +222,12 @@ def next_state(visible: int | None, now: Sequence[Claim]) -> ConsumerState:
 
 
 # -- changes of its claims --------------------------------------------------------------------
-class WishCompiler:
+class AllocationCompiler:
     """Compiler of the wishes of one transaction, all of different consumers.
 
-    :param roots: of every provider that wishes or claims name
+    :param roots: root of every provider that wishes or claims name
     :param ids: uuid -> id, of the providers that wishes name
-    :param stamp: of the transaction: ids of new claims follow from it
+    :param stamp: stamp of the transaction: ids of new claims follow from it
     """
 
     def __init__(
@@ -241,64 +246,70 @@ class WishCompiler:
         self._stamp = stamp
         self._changes = ClaimChanges(same=[], changed=[], gone=[], new=[])
 
-    def compile(self, wishes: Sequence[AllocationWish]) -> ClaimChanges:
+    def compile(self, wishes: Sequence[WantedAllocations]) -> ClaimChanges:
         """Return the changes of claims."""
         shares_of_consumer = {wish.consumer: self._shares(wish) for wish in wishes}
-        heirs = self._heirs(shares_of_consumer)
+        heirs = self._heir_of_consumer(shares_of_consumer)
         given = set(heirs.values())
         for wish in wishes:
             if wish.consumer in given:
                 continue
             if wish.consumer in heirs:
-                self._hand_over(wish, heirs[wish.consumer])
+                self._hand_over_claims(wish, heirs[wish.consumer])
             else:
-                self._change(wish, shares_of_consumer[wish.consumer])
+                self._change_claims(wish, shares_of_consumer[wish.consumer])
         return self._changes
 
-    def _shares(self, wish: AllocationWish) -> dict[int, dict[str, int]]:
+    def _shares(self, wish: WantedAllocations) -> dict[int, dict[str, int]]:
         return {
             self._ids[uuid]: dict(amounts) for uuid, amounts in wish.allocations.items() if amounts
         }
 
-    def _mine(self, consumer: str) -> list[Claim]:
+    def _live_claims_of(self, consumer: str) -> list[Claim]:
         claims = self._live.get(consumer, ())
         return sorted(claims, key=lambda claim: (claim.created_at, claim.id))
 
     # -- handed over ---------------------------------------------------------------------
-    def _heirs(self, wanted: Mapping[str, Shares]) -> dict[str, str]:
+    def _heir_of_consumer(self, shares_by_consumer: Mapping[str, Shares]) -> dict[str, str]:
         """Return heir -> consumer whose claims it gets, each once."""
         leaving = {
-            consumer: shares_of(self._mine(consumer))
-            for consumer in sorted(wanted)
-            if not wanted[consumer] and shares_of(self._mine(consumer))
+            consumer: allocations_of_claims(self._live_claims_of(consumer))
+            for consumer in sorted(shares_by_consumer)
+            if not shares_by_consumer[consumer]
+            and allocations_of_claims(self._live_claims_of(consumer))
         }
         heirs: dict[str, str] = {}
-        for heir in sorted(wanted):
+        for heir in sorted(shares_by_consumer):
             giver = next(
-                (consumer for consumer, shares in leaving.items() if shares == wanted[heir]), None
+                (
+                    consumer
+                    for consumer, shares in leaving.items()
+                    if shares == shares_by_consumer[heir]
+                ),
+                None,
             )
             if giver is not None:
                 heirs[heir] = giver
                 del leaving[giver]
         return heirs
 
-    def _hand_over(self, wish: AllocationWish, of: str) -> None:
-        self._changes.gone += self._mine(wish.consumer)
-        for claim in self._mine(of):
+    def _hand_over_claims(self, wish: WantedAllocations, of: str) -> None:
+        self._changes.gone += self._live_claims_of(wish.consumer)
+        for claim in self._live_claims_of(of):
             guest = guest_of(claim)
-            self._becomes(
+            self._record_change(
                 claim,
                 _replace(
                     claim,
                     consumer=wish.consumer,
                     guest=None if guest == wish.consumer else guest,
-                    **self._owner(wish, self._mine(of)),
+                    **self._owner(wish, self._live_claims_of(of)),
                 ),
             )
 
     # -- changed --------------------------------------------------------------------------
-    def _change(self, wish: AllocationWish, shares: Shares) -> None:
-        claims = self._mine(wish.consumer)
+    def _change_claims(self, wish: WantedAllocations, shares: Shares) -> None:
+        claims = self._live_claims_of(wish.consumer)
         trees: dict[int, dict[int, Mapping[str, int]]] = {}
         rest: dict[int, Mapping[str, int]] = {}
         for pid, amounts in shares.items():
@@ -307,48 +318,48 @@ class WishCompiler:
         becomes: dict[str, dict[int, Mapping[str, int]]] = {}
         anchors: dict[int, dict[int, Mapping[str, int]]] = {}
         for host, tree in sorted(trees.items()):
-            staying = self._of_tree(
+            staying = self._claims_of_tree(
                 host, [claim for claim in claims if claim.provider_id == host], tree
             )
             becomes |= staying
             if not staying:
                 anchors[host] = dict(tree)
-        self._share_out(rest, claims, becomes, anchors)
+        self._assign_rest(rest, claims, becomes, anchors)
         owner = self._owner(wish, claims)
         for claim in claims:
             if claim.id in becomes:
                 taken = {pid: dict(amounts) for pid, amounts in becomes[claim.id].items()}
                 for pid in claim.inherits:
                     taken.setdefault(pid, {})  # states that it takes nothing from there
-                self._becomes(claim, _replace(claim, allocations=taken, **owner))
+                self._record_change(claim, _replace(claim, allocations=taken, **owner))
             else:
                 self._changes.gone.append(claim)
         for anchor, taken_there in sorted(anchors.items()):
-            self._changes.new.append(self._new(wish, anchor, taken_there, owner))
+            self._changes.new.append(self._new_claim(wish, anchor, taken_there, owner))
 
-    def _of_tree(
+    def _claims_of_tree(
         self, host: int, here: Sequence[Claim], tree: Shares
     ) -> dict[str, dict[int, Mapping[str, int]]]:
         """Return the claims of a host tree that stay, and what they take in it.
 
         :param here: those that lie on the host, by age
         """
-        taken = {claim.id: self._inside(claim, host) for claim in here}
+        taken = {claim.id: self._amounts_in_tree(claim, host) for claim in here}
         if not here:
             return {}
-        if _sums(taken.values()) == tree:
+        if _sum_shares(taken.values()) == tree:
             return taken
         equal = [claim for claim in here if taken[claim.id] == tree]
         return {(equal or here)[-1].id: dict(tree)}
 
-    def _inside(self, claim: Claim, host: int) -> dict[int, Mapping[str, int]]:
-        taken = shares_of([claim])
+    def _amounts_in_tree(self, claim: Claim, host: int) -> dict[int, Mapping[str, int]]:
+        taken = allocations_of_claims([claim])
         roots = self._roots
         return {
             pid: amounts for pid, amounts in taken.items() if pid in roots and roots[pid].id == host
         }
 
-    def _share_out(
+    def _assign_rest(
         self,
         rest: Shares,
         mine: Sequence[Claim],
@@ -357,14 +368,14 @@ class WishCompiler:
     ) -> None:
         """Assign amounts outside of any host's tree to a claim."""
         if not becomes and not anchors:
-            self._without_hosts(rest, mine, becomes, anchors)
+            self._assign_without_host(rest, mine, becomes, anchors)
             return
         staying = [claim for claim in mine if claim.id in becomes]
         for pid, amounts in sorted(rest.items()):
-            had = [claim for claim in staying if shares_of([claim]).get(pid)]
-            if had and shares_of(had)[pid] == amounts:
+            had = [claim for claim in staying if allocations_of_claims([claim]).get(pid)]
+            if had and allocations_of_claims(had)[pid] == amounts:
                 for claim in had:
-                    becomes[claim.id][pid] = shares_of([claim])[pid]
+                    becomes[claim.id][pid] = allocations_of_claims([claim])[pid]
             elif had:
                 becomes[had[-1].id][pid] = amounts
             elif anchors:
@@ -372,7 +383,7 @@ class WishCompiler:
             else:
                 becomes[staying[-1].id][pid] = amounts
 
-    def _without_hosts(
+    def _assign_without_host(
         self,
         rest: Shares,
         mine: Sequence[Claim],
@@ -385,28 +396,28 @@ class WishCompiler:
         anchor = min(self._roots[pid].id for pid in rest)
         here = [claim for claim in mine if claim.provider_id == anchor]
         if here:
-            equal = [claim for claim in here if shares_of([claim]) == rest]
+            equal = [claim for claim in here if allocations_of_claims([claim]) == rest]
             becomes[(equal or here)[-1].id] = dict(rest)
         else:
             anchors[anchor] = dict(rest)
 
     # -- claims -------------------------------------------------------------------------------
-    def _owner(self, wish: AllocationWish, claims: Sequence[Claim]) -> dict[str, Any]:
-        current_type = claims[-1].consumer_type if claims else UNKNOWN_TYPE
+    def _owner(self, wish: WantedAllocations, claims: Sequence[Claim]) -> dict[str, Any]:
+        current_type = claims[-1].consumer_type if claims else UNKNOWN_CONSUMER_TYPE
         return {
             'project_id': wish.project_id,
             'user_id': wish.user_id,
             'consumer_type': wish.consumer_type or current_type,
         }
 
-    def _becomes(self, before: Claim, now: Claim) -> None:
+    def _record_change(self, before: Claim, now: Claim) -> None:
         if now == before:
             self._changes.same.append(before)
         else:
             self._changes.changed.append((before, _replace(now, updated_at=self._now)))
 
-    def _new(
-        self, wish: AllocationWish, anchor: int, taken: Shares, owner: Mapping[str, Any]
+    def _new_claim(
+        self, wish: WantedAllocations, anchor: int, taken: Shares, owner: Mapping[str, Any]
     ) -> Claim:
         return Claim(
             id=derived_id('allocated', wish.consumer, self._stamp, anchor),
@@ -416,18 +427,15 @@ class WishCompiler:
             state=State.RESERVED,
             lifecycle=Lifecycle.API,
             allocations={pid: dict(amounts) for pid, amounts in sorted(taken.items())},
-            reason=WRITTEN,
+            reason=WRITTEN_REASON,
             created_at=self._now,
             updated_at=self._now,
             **owner,
         )
 
 
-def _sums(shares: Iterable[Shares]) -> dict[int, dict[str, int]]:
-    sums: dict[int, dict[str, int]] = {}
+def _sum_shares(shares: Iterable[Shares]) -> dict[int, dict[str, int]]:
+    total: dict[int, dict[str, int]] = {}
     for claim_shares in shares:
-        for pid, amounts in claim_shares.items():
-            here = sums.setdefault(pid, {})
-            for name, amount in amounts.items():
-                here[name] = here.get(name, 0) + amount
-    return sums
+        add_allocations(total, claim_shares.items())
+    return total

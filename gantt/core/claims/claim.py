@@ -27,7 +27,9 @@ class State(enum.StrEnum):
     REFUSED = 'refused'
 
 
-LIVE = (State.RESERVED, State.CONFIRMED)
+LIVE_STATES = (State.RESERVED, State.CONFIRMED)
+#: State of a claim that its child zone lost, as its database was restored: it may still be live.
+LOST_STATE = 'lost'
 
 
 class Event(enum.StrEnum):
@@ -62,23 +64,23 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 }
 
 #: Lifecycles whose claims the events of a host may end.
-HOST_MAY_END = (Lifecycle.HOST,)
+HOST_ENDED_LIFECYCLES = (Lifecycle.HOST,)
 #: Lifecycles whose reserved claims the sweeper expires.
-EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD, Lifecycle.CALLER)
+EXPIRING_LIFECYCLES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD, Lifecycle.CALLER)
 #: Lifecycles whose reserved claims await no confirmation.
-NOT_IN_FLIGHT = (Lifecycle.API,)
+LIFECYCLES_WITHOUT_CONFIRMATION = (Lifecycle.API,)
 #: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
-NOT_TO_CONFIRM = (Lifecycle.PLAN,)
+UNCONFIRMABLE_LIFECYCLES = (Lifecycle.PLAN,)
 #: Events that end a reservation together with the create that has it: else it lives on for its
 #: plan.
-ENDS_PLACE = (Event.FORCE,)
+RESERVATION_ENDING_EVENTS = (Event.FORCE,)
 #: Lifecycles until confirmation: from then on messages of the host end the claim.
-UNTIL_CONFIRMED = (Lifecycle.PLAN, Lifecycle.HOLD)
+UNTIL_CONFIRMED_LIFECYCLES = (Lifecycle.PLAN, Lifecycle.HOLD)
 #: Reason why the claim of a plan is not confirmed.
-PLANNED = 'it is a place of a plan that no create has taken over'
+PLANNED_RESERVATION_REASON = 'it is a place of a plan that no create has taken over'
 
 
-def after(
+def next_state(
     state: State,
     event: Event,
     lifecycle: Lifecycle = Lifecycle.HOST,
@@ -91,19 +93,19 @@ def after(
         confirm it, and may end it, as that of any create
     """
     ends = event in (Event.RELEASE, Event.SEEN_ABSENT, Event.REFUSE)
-    if ends and lifecycle not in HOST_MAY_END and not is_taken:
+    if ends and lifecycle not in HOST_ENDED_LIFECYCLES and not is_taken:
         return state
-    if event is Event.EXPIRE and lifecycle not in EXPIRES:
+    if event is Event.EXPIRE and lifecycle not in EXPIRING_LIFECYCLES:
         return state
     if event is Event.RETURN and lifecycle is not Lifecycle.CALLER:
         return state
     confirms = event is Event.CONFIRM and state is State.RESERVED
-    if confirms and lifecycle in NOT_TO_CONFIRM and not is_taken:
+    if confirms and lifecycle in UNCONFIRMABLE_LIFECYCLES and not is_taken:
         return state
     return TRANSITIONS.get((state, event), state)
 
 
-class PlannedFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FormerReservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """State that a reservation returns to when the create that has it ends; stored as JSON.
 
     :ivar request_id: the request that planned it, with the ``attempt`` and ``member`` of it
@@ -128,17 +130,19 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :ivar provider_id: the root provider (host) it is on
     :ivar allocations: provider id -> class -> amount
-    :ivar inherits: the same, of amounts that it takes over from other claims of its consumer when
-        these end, see :mod:`gantt.core.claims.inheritance`
+    :ivar inherits: provider id -> class -> amount that it takes over from other claims of its
+        consumer when these end, see :mod:`gantt.core.claims.inheritance`
     :ivar lease_until: seconds of the database's clock
     :ivar image: properties of the consumer's image, see :mod:`gantt.core.messages.image_properties`
     :ivar flavor: name of the consumer's flavor; None: not known
     :ivar adopted: created without a request, as the host was found running it
     :ivar guest: consumer that it was created for, if it was handed over to another one since
     :ivar member_name: name of its member of a planned group, as ``web-2``
-    :ivar planned: state that it returns to while a create has the reservation; None: none has it
+    :ivar former_reservation: of a reservation that a create has: its state before, to which it
+        returns with the create; None: no create has it
     :ivar child: uuid of the child zone that it is in; None: it is here
-    :ivar is_lost: that zone does not know it any more: it may live, until an operator has checked
+    :ivar is_lost: the child zone does not know it any more: it may live, until an operator has
+        checked
     :ivar problem: why its row cannot be read, as of one that a later release has written: its known
         fields are here, and no event changes it until an operator releases it
     """
@@ -172,26 +176,26 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: float = 0.0
     guest: str | None = None
     member_name: str | None = None
-    planned: PlannedFor | None = None
+    former_reservation: FormerReservation | None = None
     child: str | None = None
     is_lost: bool = False
     problem: str = ''
 
     @property
     def is_live(self) -> bool:
-        return self.state in LIVE
+        return self.state in LIVE_STATES
 
     @property
     def is_taken(self) -> bool:
         """True where it is a reservation of a plan that a create has, and has not confirmed."""
-        return self.planned is not None
+        return self.former_reservation is not None
 
     @property
     def is_free_reservation(self) -> bool:
         """True where it is a reservation of a plan that no create has."""
         return (
             self.member_name is not None
-            and self.planned is None
+            and self.former_reservation is None
             and not self.problem
             and self.state is State.RESERVED
             and self.lifecycle is Lifecycle.PLAN
@@ -207,13 +211,13 @@ def guest_of(claim: Claim) -> str:
     return claim.guest or claim.consumer
 
 
-def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
+def with_state(claim: Claim, state: State, reason: str, now: float) -> Claim:
     """Return a claim in another state; a confirmed one is ended by its host's messages.
 
     Either way it is no reservation of a plan any more.
     """
     lifecycle = claim.lifecycle
-    if state is State.CONFIRMED and lifecycle in UNTIL_CONFIRMED:
+    if state is State.CONFIRMED and lifecycle in UNTIL_CONFIRMED_LIFECYCLES:
         lifecycle = Lifecycle.HOST
     return msgspec.structs.replace(
         claim,
@@ -221,7 +225,7 @@ def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
         lifecycle=lifecycle,
         reason=reason or claim.reason,
         updated_at=now,
-        planned=None,
+        former_reservation=None,
     )
 
 
@@ -229,10 +233,10 @@ def state_after(claim: Claim, event: Event) -> State:
     """Return the state of a claim after ``event``."""
     if claim.problem:
         return claim.state
-    return after(claim.state, event, claim.lifecycle, is_taken=claim.is_taken)
+    return next_state(claim.state, event, claim.lifecycle, is_taken=claim.is_taken)
 
 
-def happen(claim: Claim, event: Event, reason: str, now: float) -> Claim:
+def after_event(claim: Claim, event: Event, reason: str, now: float) -> Claim:
     """Return a claim after ``event``; the very same one where the event has no effect.
 
     For a reservation that a create has, this ends that create's claim: the reservation may live on
@@ -241,10 +245,12 @@ def happen(claim: Claim, event: Event, reason: str, now: float) -> Claim:
     :param now: seconds of the database's clock
     """
     state = state_after(claim, event)
-    return claim if state is claim.state else stepped(claim, state, reason, now)
+    return claim if state is claim.state else with_state(claim, state, reason, now)
 
 
-def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = None) -> float:
+def longest_lease_of(
+    lifecycle: Lifecycle, most: float, most_of_plans: float | None = None
+) -> float:
     """Return the longest lease of a claim, in seconds.
 
     :param most_of_plans: longest lease of plans; None: as of all others
@@ -255,27 +261,28 @@ def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = Non
 
 
 #: Longest hold of a reservation that no guest comes to, in seconds.
-HELD_SECONDS_MAX = 86_400.0
+HOLD_SECONDS_MAX = 86_400.0
 
 
-def longer(
+def extended_lease(
     claim: Claim, seconds: float, now: float, most: float, most_of_plans: float | None = None
 ) -> Claim | None:
-    """Return a claim with the lease that its request gets from now on; the same if it has that.
+    """Return a claim with the lease that its request gets from now on; unchanged if it has that.
 
     None: the request cannot extend it: it is not reserved, or it is a reservation that no create
     has, which is held as long as all of its plan.
 
-    :param most: upper bound of ``seconds``, the longest lease; ``most_of_plans`` as in ``longest``
+    :param most: upper bound of ``seconds``, the longest lease
+    :param most_of_plans: as in ``longest_lease_of``
     """
     if claim.state is not State.RESERVED or claim.is_free_reservation or claim.problem:
         return None
     lifecycle = Lifecycle.HOST if claim.is_taken else claim.lifecycle
-    until = now + min(seconds, longest(lifecycle, most, most_of_plans))
+    until = now + min(seconds, longest_lease_of(lifecycle, most, most_of_plans))
     if not claim.is_taken:
         # However often it is extended: a reservation that no guest comes to is given to others.
-        until = min(until, claim.created_at + HELD_SECONDS_MAX)
-    if lifecycle not in EXPIRES or claim.lease_until >= until:
+        until = min(until, claim.created_at + HOLD_SECONDS_MAX)
+    if lifecycle not in EXPIRING_LIFECYCLES or claim.lease_until >= until:
         return claim
     return msgspec.structs.replace(claim, lease_until=until, updated_at=now)
 
@@ -284,10 +291,10 @@ def why_not_confirmed(claim: Claim) -> str:
     """Return why a host is refused to confirm the claim; '' where it may, or did."""
     if claim.problem:
         return claim.problem
-    return PLANNED if claim.is_live and claim.state is State.RESERVED else ''
+    return PLANNED_RESERVATION_REASON if claim.is_live and claim.state is State.RESERVED else ''
 
 
-def of_caller(
+def claims_of_caller(
     request_id: str, claims: Iterable[Claim], consumers: Collection[str] = ()
 ) -> list[Claim]:
     """Return the claims that the caller of a request means, to confirm or to release them.
@@ -309,15 +316,15 @@ def of_caller(
     for claim in meant_ones:
         if claim.lifecycle is not Lifecycle.CALLER:
             raise exceptions.Refused(
-                f'claim {claim.id} is of lifecycle {claim.lifecycle.value}: who asked confirms and '
-                'releases only what was asked for without a host; cancel the request, or release '
-                'the claim',
+                f'claim {claim.id} is of lifecycle {claim.lifecycle.value}: expected '
+                f'{Lifecycle.CALLER.value}, as a caller confirms and releases only '
+                'claims without a host; cancel the request, or release the claim',
                 claim_id=claim.id,
             )
     return meant_ones
 
 
-def endless(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
+def why_never_ended(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
     """Return why no automatic event would ever end a live claim; '' where one does.
 
     A reserved claim ends with its lease, a confirmed one with its guest.  A claim written
@@ -326,10 +333,10 @@ def endless(state: State, lifecycle: Lifecycle, has_lease: bool) -> str:
     if lifecycle is Lifecycle.API or (lifecycle is Lifecycle.CALLER and state is State.CONFIRMED):
         return ''
     if state is State.RESERVED and not (
-        has_lease and after(state, Event.EXPIRE, lifecycle) != state
+        has_lease and next_state(state, Event.EXPIRE, lifecycle) != state
     ):
         return 'reserved, without a lease'
-    if state is State.CONFIRMED and after(state, Event.SEEN_ABSENT, lifecycle) is state:
+    if state is State.CONFIRMED and next_state(state, Event.SEEN_ABSENT, lifecycle) is state:
         return f'confirmed, and of lifecycle {lifecycle.value}: no report ends it'
     return ''
 
@@ -352,8 +359,8 @@ def is_rival(claim: Claim, purpose: Purpose) -> bool:
     return claim.purpose is purpose
 
 
-def gives_way(rival: Claim) -> bool:
-    """Return whether a rival gives way to the newer claim; one under which a guest runs bars it."""
+def is_replaceable(rival: Claim) -> bool:
+    """Return whether a rival gives way to the newer claim; one of a running guest blocks it."""
     return rival.state is State.RESERVED and rival.request_id is not None and not rival.problem
 
 
@@ -371,8 +378,8 @@ def claim_ids(request_id: str, attempt: int, members: Iterable[int]) -> list[str
     return base.derived_ids(('claim', request_id, attempt), members)
 
 
-def meant(mine: Sequence[Claim]) -> list[str]:
-    """Return the claims of a consumer on a host that a message means that names the consumer only.
+def claim_ids_of_consumer(mine: Sequence[Claim]) -> list[str]:
+    """Return ids of a consumer's claims on a host, for a message that names only the consumer.
 
     :param mine: its live claims there
     :returns: ids of those that are confirmed, else of the first reserved one

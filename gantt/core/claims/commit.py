@@ -2,7 +2,7 @@
 """Group commit as values: the drafts of a batch, and the outcome of each.
 
 A batch is a list of drafts in arrival order.  The store decides under the
-locks of the touched providers and returns an outcome per request; see ``judge_rivals`` and
+locks of the touched providers and returns an outcome per request; see ``resolve_rivals`` and
 ``acceptance`` for the rules, which every implementation of the store must meet.
 """
 
@@ -13,25 +13,27 @@ from typing import Any, overload
 
 import msgspec
 
-from gantt.core.claims.claim import Claim, gives_way, is_rival
+from gantt.core.claims.claim import Claim, is_replaceable, is_rival
 from gantt.core.claims.reservations import (
     GroupPlanRecord,
     ReleasedReservation,
     ReplacedReservation,
     TakenReservation,
-    without_plan,
+    released_from_plan,
 )
 from gantt.core.messages.request import Purpose
-from gantt.core.resources.group_rule import GroupRule, agree
-from gantt.core.resources.host import HostRow
-from gantt.core.resources.shared_pool import PoolUsage
+from gantt.core.resources.group_rule import GroupRule, rules_equal
+from gantt.core.resources.host import HostKind, HostRow
+from gantt.core.resources.provider import PoolUsage
 
 
-class GroupSwap(msgspec.Struct, frozen=True):
-    """Compare-and-swap of a group: its rule, and where that is hard its generation.
+class GroupPrecondition(msgspec.Struct, frozen=True):
+    """Group as a plan was made with: its rule, and where that is hard its generation.
 
-    :ivar generation: as planned with, 0: not known yet; None: the rule is soft, members
-        that others place meanwhile void nothing
+    The commit compares both under the lock of the group, and writes only where they are the same.
+
+    :ivar generation: generation that was planned with, 0: not known yet; None: the rule is soft,
+        and members that others place meanwhile invalidate nothing
     :ivar makes: the caller named the rule: it becomes the group's where none is stored
     :ivar policies: JSON of all policies, for a rule whose policy is ``policies``
     :ivar replaces: the rule becomes the group's whatever is stored, of the same generation
@@ -56,12 +58,12 @@ class GroupSwap(msgspec.Struct, frozen=True):
         return self.makes and not self.generation
 
 
-def is_behind(planned: GroupSwap, stored: GroupRule | None) -> bool:
+def is_behind(planned: GroupPrecondition, stored: GroupRule | None) -> bool:
     """Return whether a plan may not be committed: the group differs from the one planned with.
 
     :param stored: read under the lock of the group; None: there is none
     """
-    if stored is None or not (planned.replaces or agree(planned, stored)):
+    if stored is None or not (planned.replaces or rules_equal(planned, stored)):
         return True
     if planned.generation == 0 and stored.is_untouched:
         return False  # it was not known yet, and has no member
@@ -81,17 +83,18 @@ class ClaimDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimColumns(Sequence[ClaimDraft]):
-    """Claims of a request as columns: what they have in common is stored once.
+    """Claims of a request as columns: the one description of its picks after the ranking.
 
-    Members that are alike get claims that differ in consumer and host.  Their ids,
-    consumers and hosts are columns from the plan to the parameters of statements; a claim itself
-    is created on access.
+    The planner makes them of the members of a decision.  The table log writes them, and a commit
+    reads its parameters from them.  What claims have in common is stored once: members that are
+    alike get claims that differ in consumer and host.  Their ids, consumers and hosts are columns
+    down to the parameters of statements; a claim itself is created on access.
 
     :ivar kinds: what the claims of a kind have in common, as the first of them
     :ivar kind: number of the kind of each claim; the other columns are its own
     """
 
-    __slots__ = ('_made', 'consumers', 'hosts', 'ids', 'kind', 'kinds', 'members', 'providers')
+    __slots__ = ('_drafts', 'consumers', 'hosts', 'ids', 'kind', 'kinds', 'members', 'providers')
 
     def __init__(self) -> None:
         self.kinds: list[ClaimDraft] = []
@@ -101,7 +104,7 @@ class ClaimColumns(Sequence[ClaimDraft]):
         self.consumers: list[str] = []
         self.providers: list[int] = []
         self.hosts: list[str] = []
-        self._made: list[ClaimDraft] | None = None
+        self._drafts: list[ClaimDraft] | None = None
 
     @classmethod
     def of(cls, drafts: Sequence[ClaimDraft]) -> 'ClaimColumns':
@@ -114,32 +117,34 @@ class ClaimColumns(Sequence[ClaimDraft]):
         return columns
 
     def add(self, draft: ClaimDraft) -> None:
-        """Add one of a kind of its own; others of that kind may follow."""
+        """Add a claim as a new kind; further claims of that kind may follow."""
         claim = draft.claim
         self.kinds.append(draft)
         self.add_like(claim.id, claim.member, claim.consumer, claim.provider_id, claim.host)
 
     def add_like(self, id: str, member: int, consumer: str, provider: int, host: str) -> None:
-        """Add one of the last kind: the same amounts of its own host, and of the same others."""
+        """Add a claim of the last kind: the same amounts, of its own host and other providers."""
         self.kind.append(len(self.kinds) - 1)
         self.ids.append(id)
         self.members.append(member)
         self.consumers.append(consumer)
         self.providers.append(provider)
         self.hosts.append(host)
-        self._made = None
+        self._drafts = None
 
-    def touched(self, at: Sequence[int] | None = None) -> set[int]:
-        """Return the providers that claims take from: those at these places, or all."""
+    def provider_ids(self, at: Sequence[int] | None = None) -> set[int]:
+        """Return the providers that claims take from: the claims at indices ``at``, or all."""
         places = range(len(self.ids)) if at is None else at
         touched = set(map(self.providers.__getitem__, places))
-        others = {
-            k: amounts for k, draft in enumerate(self.kinds) if (amounts := _of_others(draft.claim))
-        }
-        if others:
+        if any(len(draft.claim.allocations) > 1 for draft in self.kinds):
             for kind in set(map(self.kind.__getitem__, places)):
-                touched |= others.get(kind, _NOTHING).keys()
+                touched |= _amounts_outside_host(self.kinds[kind].claim).keys()
         return touched
+
+    @property
+    def pools(self) -> set[int]:
+        """The providers that claims take from and that are not their host."""
+        return {pid for draft in self.kinds for pid in _amounts_outside_host(draft.claim)}
 
     # -- as a sequence ---------------------------------------------------------------
     def __len__(self) -> int:
@@ -150,10 +155,10 @@ class ClaimColumns(Sequence[ClaimDraft]):
     @overload
     def __getitem__(self, index: slice) -> list[ClaimDraft]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        return self._all()[index]
+        return self._all_drafts()[index]
 
     def __iter__(self) -> Iterator[ClaimDraft]:
-        return iter(self._all())
+        return iter(self._all_drafts())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -163,10 +168,10 @@ class ClaimColumns(Sequence[ClaimDraft]):
     def __repr__(self) -> str:
         return repr(list(self))
 
-    def _all(self) -> list[ClaimDraft]:
-        if self._made is None:
-            self._made = [
-                self._like(*values)
+    def _all_drafts(self) -> list[ClaimDraft]:
+        if self._drafts is None:
+            self._drafts = [
+                self._draft_like(*values)
                 for values in zip(
                     self.kind,
                     self.ids,
@@ -177,9 +182,9 @@ class ClaimColumns(Sequence[ClaimDraft]):
                     strict=True,
                 )
             ]
-        return self._made
+        return self._drafts
 
-    def _like(
+    def _draft_like(
         self, kind: int, id: str, member: int, consumer: str, provider: int, host: str
     ) -> ClaimDraft:
         first = self.kinds[kind]
@@ -193,18 +198,21 @@ class ClaimColumns(Sequence[ClaimDraft]):
             consumer=consumer,
             provider_id=provider,
             host=host,
-            allocations={provider: claim.allocations[claim.provider_id], **_of_others(claim)},
+            allocations={
+                provider: claim.allocations[claim.provider_id],
+                **_amounts_outside_host(claim),
+            },
         )
         return msgspec.structs.replace(first, claim=like)
 
 
-_NOTHING: Mapping[int, Mapping[str, int]] = MappingProxyType({})
+_NO_AMOUNTS: Mapping[int, Mapping[str, int]] = MappingProxyType({})
 
 
-def _of_others(claim: Claim) -> Mapping[int, Mapping[str, int]]:
+def _amounts_outside_host(claim: Claim) -> Mapping[int, Mapping[str, int]]:
     """Return what a claim takes of providers other than its host."""
     if len(claim.allocations) == 1:
-        return _NOTHING
+        return _NO_AMOUNTS
     return {pid: amounts for pid, amounts in claim.allocations.items() if pid != claim.provider_id}
 
 
@@ -222,7 +230,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar only_project: the one project whose consumers it may claim for; None: any
     :ivar groups: other groups than ``group`` that its hard policies concern: guarded as it is, and
         not counted up
-    :ivar taken_reservations: those that it takes over, next to the claims that it creates
+    :ivar taken_reservations: reservations that it takes over, next to the claims that it creates
     :ivar replaced_reservations: those that end in exchange for its claims; of a request that is
         whole. In a create, each is a rival of the claim that its member gets, ends with
         that, and excludes other requests of the batch for the same one; its own consumer may have
@@ -232,7 +240,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar released_reservations: those of that plan that end where it is stored.  Of a plan: no
         claim comes for them, so they are no rivals, and only such as no create has had meanwhile:
         the plan states that they are given back, and is void otherwise
-    :ivar below: of a plan: the zones below where members of its group live, as it was planned
+    :ivar below: of a plan: the child zones where members of its group live, as it was planned
     :ivar lost_claims: ids of claims of members on down hosts: other reservations replace them
     """
 
@@ -248,11 +256,11 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 120.0
     project_id: str | None = None
     only_project: str | None = None
-    claims: Sequence[ClaimDraft]
-    group: GroupSwap | None = None
+    claims: ClaimColumns
+    group: GroupPrecondition | None = None
     answer: bytes = b''
     decision: 'DecisionRecord | None' = None
-    groups: tuple[GroupSwap, ...] = ()
+    groups: tuple[GroupPrecondition, ...] = ()
     taken_reservations: tuple[TakenReservation, ...] = ()
     replaced_reservations: tuple[ReplacedReservation, ...] = ()
     plan: GroupPlanRecord | None = None
@@ -262,7 +270,7 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Largest number of consumers that index a decision without a commit.
-CONSUMERS_MOST = 100
+INDEXED_CONSUMERS_MAX = 100
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,6 +295,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     provider_ids: bytes = b''
     created_at: float = 0.0
     origin: str | None = None
+    kind: str = HostKind.HOST.value
     consumers: list[str] = []
 
 
@@ -296,7 +305,7 @@ class CommitStatus(enum.StrEnum):
     PLACED = 'placed'  # all its claims are created and its answer stored
     PARTIAL = 'partial'  # some created, the row stays open and ours
     DROPPED = 'dropped'  # nothing created; plan again
-    BARRED = 'barred'  # nothing created; a consumer runs already, or is of another project
+    REJECTED = 'rejected'  # nothing created; a consumer runs already, or is of another project
     GROUP_CHANGED = 'group_changed'  # nothing created; read the group back first
     REPEAT = 'repeat'  # it was placed before: ``answer`` is the stored one
     OPEN = 'open'  # another worker is at it, until ``deadline``
@@ -312,11 +321,11 @@ class RefusalKind(enum.StrEnum):
 
     GONE = 'gone'  # a provider was deleted
     CLOSED = 'closed'  # a provider takes nothing new from schedulers
-    APART = 'apart'  # a pool does not serve the host any more
+    DETACHED = 'detached'  # a pool does not serve the host any more
     ROOM = 'room'  # a class has too little left
     UNITS = 'units'  # a class may not be had in this amount
     LAYOUT = 'layout'  # its layout inside of the host is taken, or the host has changed since
-    PLACE = 'place'  # of a plan: it has ended, or another request has it
+    RESERVATION = 'reservation'  # of a plan: it has ended, or another request has it
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -324,10 +333,10 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar accepted: indices into its ``claims``
     :ivar taken: indices into its ``taken_reservations``
-    :ivar reason: why it was barred, is locked, or why the first of its claims that was not
+    :ivar reason: why it was rejected, is locked, or why the first of its claims that was not
         accepted was not
     :ivar refused: the kind of that last reason
-    :ivar places: hosts that it was barred for, see ``exceptions.refused``
+    :ivar places: hosts that it was rejected for, see ``exceptions.refused``
     """
 
     id: str
@@ -389,7 +398,7 @@ def is_plain(draft: RequestDraft) -> bool:
         and not draft.taken_reservations
         and not draft.replaced_reservations
         and draft.plan is None
-        and bool(draft.claims)
+        and bool(draft.claims.ids)
     )
 
 
@@ -398,7 +407,7 @@ NO_OWNERS: Mapping[str, str | None] = MappingProxyType({})
 
 
 def consumers_to_own(requests: Iterable[RequestDraft]) -> set[str]:
-    """Return the consumers of requests for one project, whose owners ``judge_rivals`` reads."""
+    """Return the consumers of requests for one project, whose owners ``resolve_rivals`` reads."""
     limited = [request for request in requests if request.only_project is not None]
     return {consumer for request in limited for consumer in consumers_of(request)}
 
@@ -408,20 +417,19 @@ def consumers_of(request: RequestDraft) -> Iterator[str]:
 
     The placeholder consumers of the reservations that it replaces are included.
     """
-    for draft in request.claims:
-        yield draft.claim.consumer
+    yield from request.claims.consumers
     for taken in request.taken_reservations:
         yield taken.consumer
     for replaced in request.replaced_reservations:
         yield replaced.consumer
 
 
-def swaps_of(request: RequestDraft) -> tuple[GroupSwap, ...]:
+def preconditions_of(request: RequestDraft) -> tuple[GroupPrecondition, ...]:
     """Return the groups that a request is guarded by: its own first."""
     return request.groups if request.group is None else (request.group, *request.groups)
 
 
-def judge_rivals(
+def resolve_rivals(
     live: Iterable[Claim],
     requests: Iterable[RequestDraft],
     owners: Mapping[str, str | None] = NO_OWNERS,
@@ -451,8 +459,8 @@ def judge_rivals(
     for request in requests:
         giving_way: dict[str, list[Claim]] = {}
         keys = set()
-        barred: RequestOutcome | None = None
-        for claim_id, consumer, purpose in _wanted(request):
+        rejected: RequestOutcome | None = None
+        for claim_id, consumer, purpose in _wanted_claims(request):
             keys.add((consumer, 'move' if purpose.is_move else purpose.value))
             existing = of_consumer.get(consumer, ())
             # The reservation that is taken over may be this consumer's already.
@@ -460,13 +468,13 @@ def judge_rivals(
                 other for other in existing if is_rival(other, purpose) and other.id != claim_id
             ]
             if consumer in owners and is_foreign(owners[consumer], request.only_project):
-                barred = _unknown(request, consumer)
-            barred = _bar(request, existing, rivals) or barred
+                rejected = _unknown_consumer_outcome(request, consumer)
+            rejected = _rejection(request, existing, rivals) or rejected
             if rivals:
                 giving_way[claim_id] = rivals
         lost = _add_replaced(request, of_consumer, giving_way, keys)
-        if barred is not None:
-            outcomes[request.id] = barred
+        if rejected is not None:
+            outcomes[request.id] = rejected
         elif lost or keys & seen:
             outcomes[request.id] = _end(request, CommitStatus.DROPPED, lost)
             if request.group is not None:
@@ -487,7 +495,7 @@ def judge_rivals(
 def _add_replaced(
     request: RequestDraft,
     of_consumer: Mapping[str, Sequence[Claim]],
-    found: dict[str, list[Claim]],
+    giving_way: dict[str, list[Claim]],
     keys: set[tuple[str, str]],
 ) -> str:
     """Add the reservations that a request replaces to the claims that its first claim releases.
@@ -495,10 +503,11 @@ def _add_replaced(
     A reservation that its own consumer has under an older request is released with that, and for
     good: back in the plan, a create could take it, and be the same member.
 
-    :param keys: of the request: no other one of the batch is to replace the same one
+    :param keys: (consumer, purpose) of the request's claims, which no other request of the batch
+        may have; those of the reservations are added
     :returns: why one of them cannot be replaced, or ''
     """
-    leaving = {claim.id for rivals in found.values() for claim in rivals}
+    leaving = {claim.id for rivals in giving_way.values() for claim in rivals}
     for reservation in request.replaced_reservations:
         keys.add((reservation.consumer, Purpose.CREATE.value))
         free = [
@@ -507,11 +516,11 @@ def _add_replaced(
             if claim.id == reservation.claim_id
         ]
         if free:
-            found.setdefault(request.claims[0].claim.id, []).extend(free)
+            giving_way.setdefault(request.claims.ids[0], []).extend(free)
         elif reservation.claim_id in leaving:
-            for rivals in found.values():
+            for rivals in giving_way.values():
                 rivals[:] = [
-                    without_plan(claim, claim.updated_at)
+                    released_from_plan(claim, claim.updated_at)
                     if claim.id == reservation.claim_id
                     else claim
                     for claim in rivals
@@ -521,15 +530,16 @@ def _add_replaced(
     return ''
 
 
-def _wanted(request: RequestDraft) -> Iterator[tuple[str, str, Purpose]]:
+def _wanted_claims(request: RequestDraft) -> Iterator[tuple[str, str, Purpose]]:
     """Yield id, consumer and purpose of each claim that a request creates or takes over."""
-    for claim in (draft.claim for draft in request.claims):
-        yield claim.id, claim.consumer, claim.purpose
+    claims = request.claims
+    for claim_id, consumer, kind in zip(claims.ids, claims.consumers, claims.kind, strict=True):
+        yield claim_id, consumer, claims.kinds[kind].claim.purpose
     for reservation in request.taken_reservations:
         yield reservation.claim_id, reservation.consumer, Purpose.CREATE
 
 
-def behind_others(
+def requests_with_changed_group(
     batch: Iterable[RequestDraft], ended: Container[str], rules: Mapping[str, GroupRule]
 ) -> set[str]:
     """Return the requests that end because of their group.
@@ -546,15 +556,15 @@ def behind_others(
     void_groups: set[str] = set()
     changed: set[str] = set()
     for request in batch:
-        swaps = swaps_of(request)
+        preconditions = preconditions_of(request)
         if request.id in ended:
-            void_groups.update(group.uuid for group in swaps)
+            void_groups.update(group.uuid for group in preconditions)
         elif any(
             (group.is_guarded and group.uuid in void_groups)
             or is_behind(group, rules.get(group.uuid))
-            for group in swaps
+            for group in preconditions
         ):
-            void_groups.update(group.uuid for group in swaps)
+            void_groups.update(group.uuid for group in preconditions)
             changed.add(request.id)
     return changed
 
@@ -564,22 +574,24 @@ def is_foreign(project: str | None, only_project: str | None) -> bool:
     return only_project is not None and project != only_project
 
 
-def _unknown(request: RequestDraft, consumer: str) -> RequestOutcome:
-    return _end(request, CommitStatus.BARRED, f'consumer {consumer!r} is not known here')
+def _unknown_consumer_outcome(request: RequestDraft, consumer: str) -> RequestOutcome:
+    return _end(request, CommitStatus.REJECTED, f'consumer {consumer!r} was not found')
 
 
-def _bar(
+def _rejection(
     request: RequestDraft, known: Iterable[Claim], rivals: Iterable[Claim]
 ) -> RequestOutcome | None:
     """Return the status that refuses a consumer with these claims; None: it may be placed."""
     for claim in known:
         if is_foreign(claim.project_id, request.only_project):
-            return _unknown(request, claim.consumer)
-    bar = next((claim for claim in rivals if not gives_way(claim)), None)
-    if bar is None:
+            return _unknown_consumer_outcome(request, claim.consumer)
+    obstacle = next((claim for claim in rivals if not is_replaceable(claim)), None)
+    if obstacle is None:
         return None
-    reason = f'consumer {bar.consumer} has a place already'
-    return _end(request, CommitStatus.BARRED, reason, [f'host {bar.host}, claim {bar.id}'])
+    reason = f'consumer {obstacle.consumer} has a place already'
+    return _end(
+        request, CommitStatus.REJECTED, reason, [f'host {obstacle.host}, claim {obstacle.id}']
+    )
 
 
 def _end(

@@ -13,12 +13,12 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostFacts, HostRow
 
 #: Number of the newest lines that are stored of a host, about.
-STORED_EACH = 200
+STORED_PER_HOST = 200
 #: Retention of a line.
 STORED_SECONDS = 30 * 86_400.0
 #: Longest line, in characters; below, the most names in one.
-MESSAGE_MAX = 1000
-_NAMED = 8
+MESSAGE_CHARACTERS_MAX = 1000
+_NAMED_MAX = 8
 
 
 class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
     claim_id: str | None = None
 
 
-def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
+def host_events(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
     """Return lines about what differs between two rows of a host; [] without notable change.
 
     :param by: operator that changed it, if any
@@ -63,22 +63,22 @@ def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
         )
         events.append(HostEvent(kind='service', message=text))
     if after.key is not before.key and after.key != before.key:
-        events += _key(before, after)
+        events += _key_events(before, after)
     if after.inventories_by != before.inventories_by:
         author = (
             'its reports' if after.reports_inventories else 'requests to the Placement interface'
         )
         events.append(HostEvent(kind='facts', message=f'{author} say what it has', actor=by))
-    events += [HostEvent(kind='facts', message=text) for text in _facts(before, after)]
+    events += [HostEvent(kind='facts', message=text) for text in _facts_events(before, after)]
     return [
-        msgspec.structs.replace(event, message=event.message[:MESSAGE_MAX])
-        if len(event.message) > MESSAGE_MAX
+        msgspec.structs.replace(event, message=event.message[:MESSAGE_CHARACTERS_MAX])
+        if len(event.message) > MESSAGE_CHARACTERS_MAX
         else event
         for event in events
     ]
 
 
-def _key(before: HostRow, after: HostRow) -> list[HostEvent]:
+def _key_events(before: HostRow, after: HostRow) -> list[HostEvent]:
     """Return the line of a changed key; a new number of the last signed message alone is none."""
     old = before.key.public if before.key else ''
     new = after.key.public if after.key else ''
@@ -94,29 +94,30 @@ def _key(before: HostRow, after: HostRow) -> list[HostEvent]:
     return [HostEvent(kind='key', message=text)]
 
 
-def _facts(before: HostRow, after: HostRow) -> Iterable[str]:
+def _facts_events(before: HostRow, after: HostRow) -> Iterable[str]:
     if after.zone != before.zone:
         yield f'zone: {before.zone or "-"} -> {after.zone or "-"}'
     old, new = before.facts, after.facts
     if old is new:
         return
     if not old.inventories and new.inventories:
-        yield 'it reported what it has: ' + _sizes(new.inventories, new.inventories)
+        yield 'it reported what it has: ' + _inventories_text(new.inventories, new.inventories)
     elif old.inventories != new.inventories:
         names = [
             name
             for name in sorted({*old.inventories, *new.inventories})
             if old.inventories.get(name) != new.inventories.get(name)
         ]
-        yield f'inventories: {_sizes(old.inventories, names)} -> {_sizes(new.inventories, names)}'
+        old_text, new_text = (_inventories_text(facts.inventories, names) for facts in (old, new))
+        yield f'inventories: {old_text} -> {new_text}'
     if old.traits != new.traits and old.inventories:
         yield f'traits: {_differences(old.traits, new.traits)}'
     if old.location != new.location and old.inventories:
         yield f'location: {old.location or "-"} -> {new.location or "-"}'
-    yield from _parts(old, new)
+    yield from _changed_facts(old, new)
 
 
-def _parts(old: HostFacts, new: HostFacts) -> Iterable[str]:
+def _changed_facts(old: HostFacts, new: HostFacts) -> Iterable[str]:
     if not old.inventories:
         return
     if (old.hypervisor.type, old.hypervisor.version) != (
@@ -134,7 +135,7 @@ def _parts(old: HostFacts, new: HostFacts) -> Iterable[str]:
         yield f'devices: {counts[0]} -> {counts[1]}'
 
 
-def _sizes(inventories: Mapping[str, Inventory], names: Iterable[str]) -> str:
+def _inventories_text(inventories: Mapping[str, Inventory], names: Iterable[str]) -> str:
     sizes = []
     for name in sorted(names):
         inventory = inventories.get(name)
@@ -144,16 +145,16 @@ def _sizes(inventories: Mapping[str, Inventory], names: Iterable[str]) -> str:
         more = f' less {inventory.reserved}' if inventory.reserved else ''
         ratio = f' x {inventory.allocation_ratio:g}' if inventory.allocation_ratio != 1 else ''
         sizes.append(f'{inventory.total}{more}{ratio} {name}')
-    return _named(sizes)
+    return _names_text(sizes)
 
 
 def _differences(old: Iterable[str], new: Iterable[str]) -> str:
     removed, new_names = set(old) - set(new), set(new) - set(old)
-    return _named(
+    return _names_text(
         [*(f'+{name}' for name in sorted(new_names)), *(f'-{name}' for name in sorted(removed))]
     )
 
 
-def _named(names: list[str]) -> str:
-    more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
-    return ', '.join(names[:_NAMED]) + more
+def _names_text(names: list[str]) -> str:
+    more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
+    return ', '.join(names[:_NAMED_MAX]) + more

@@ -21,16 +21,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, guest_of, meant
+from gantt.core.claims.claim import Claim, claim_ids_of_consumer, guest_of
 from gantt.core.messages import report as reports
 from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.layout import Layout, readable
 from gantt.core.messages.report import Cells, HostReport, Metrics, NumaCell, Pools, ReportedMetric
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import AgentFacts, HostFacts, HostRow, UnreadableFacts
-from gantt.core.resources.host_keys import HostKey, Mode, Proof
+from gantt.core.resources.host_keys import HostKey, Proof, SigningMode
 
-APPLIED, STALE, UNKNOWN, NOT_OURS = 'applied', 'stale', 'unknown_host', 'refused'
+APPLIED, STALE, UNKNOWN_HOST, NOT_OURS = 'applied', 'stale', 'unknown_host', 'refused'
 GUESTS_MAX = 10_000
 _replace = msgspec.structs.replace
 
@@ -38,10 +38,10 @@ _replace = msgspec.structs.replace
 class UpdateHostFacts(Message, frozen=True, kw_only=True):
     """Facts that an agent has read on its host; UNSET: unchanged.
 
-    :ivar sequence: grows with every word, over restarts too: it begins with a clock
-    :ivar guests: consumers whose use is in ``numa`` and ``devices``; None: nobody can tell
-        now, and then neither of these is told
-    :ivar proof: of the agent's key, with the sequence as its number: see ``host_keys``
+    :ivar sequence: grows with every message, over restarts too: it begins with a clock
+    :ivar guests: consumers whose use is in ``numa`` and ``devices``; None: they are not known now,
+        and then neither of these fields is sent
+    :ivar proof: proof of the agent's key, with the sequence as its number: see ``host_keys``
     """
 
     host: Name
@@ -53,13 +53,13 @@ class UpdateHostFacts(Message, frozen=True, kw_only=True):
     proof: Text | None = None
 
 
-class IntroducedFacts(UpdateHostFacts, frozen=True, kw_only=True):
+class VerifiedFactsUpdate(UpdateHostFacts, frozen=True, kw_only=True):
     """Facts of a host whose sender was checked; never sent.
 
     :ivar proven: None: it proves nothing
     """
 
-    mode: Mode
+    mode: SigningMode
     proven: Proof | None = None
 
 
@@ -67,8 +67,8 @@ class UpdateHostFactsResult(Message, frozen=True, kw_only=True):
     """The answer to :class:`UpdateHostFacts`.
 
     :ivar outcome: applied | stale
-    :ivar sequence: the last one that is known of the host
-    :ivar report_seconds: how often to tell
+    :ivar sequence: last sequence known of the host
+    :ivar report_seconds: period in which the agent is to send its facts
     """
 
     outcome: str
@@ -81,7 +81,7 @@ class FactsEffect(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar outcome: applied | stale | unknown_host | refused; all but the first change nothing
     :ivar row: the host as it becomes
-    :ivar claims: those whose layouts are settled now, or not any more
+    :ivar claims: claims whose layouts the host's figures contain now, or no longer contain
     """
 
     outcome: str
@@ -96,7 +96,7 @@ def check(update: UpdateHostFacts) -> None:
     """
     if update.guests is None and (update.numa is not UNSET or update.devices is not UNSET):
         _refuse('guests', 'expected whose use is in numa and devices; [] where nobody is there')
-    reports.check_inside(update.numa, update.devices, 'update')
+    reports.check_topology_report(update.numa, update.devices, 'update')
     reports.check_metrics(update.metrics, 'update')
     for name, metric in ({} if update.metrics is UNSET else update.metrics).items():
         if not math.isfinite(metric.value):
@@ -105,26 +105,26 @@ def check(update: UpdateHostFacts) -> None:
             _refuse(f'metrics.{name}.age_seconds', f'expected 0 or more, got {metric.age_seconds}')
 
 
-def judge(row: HostRow, update: UpdateHostFacts) -> str:
+def report_outcome(row: HostRow, update: UpdateHostFacts) -> str:
     """Return whether the message may be applied to ``row``; see ``FactsEffect.outcome``.
 
     :raises NotProven: its sender is not the agent that is known of the host
     """
     if row.reporter != 'nova':
         # A host that has registered and sent no report yet may become either.
-        return NOT_OURS if row.reported_at else UNKNOWN
+        return NOT_OURS if row.reported_at else UNKNOWN_HOST
     if isinstance(row.facts, UnreadableFacts):
-        return UNKNOWN
-    _admitted(row, update)  # before its sequence: a forged one is an alarm, however old it seems
+        return UNKNOWN_HOST
+    _check_key(row, update)  # before its sequence: a forged one is an alarm, however old it seems
     last = row.facts.agent
     return STALE if last is not None and update.sequence <= last.sequence else APPLIED
 
 
-def _admitted(row: HostRow, update: UpdateHostFacts) -> HostKey | None:
+def _check_key(row: HostRow, update: UpdateHostFacts) -> HostKey | None:
     """Return the keys of the host after this message.  :raises NotProven:"""
-    if not isinstance(update, IntroducedFacts):
+    if not isinstance(update, VerifiedFactsUpdate):
         return row.key
-    return host_keys.admitted_agent(row.key, update.host, update.mode, update.proven)
+    return host_keys.key_after_agent_message(row.key, update.host, update.mode, update.proven)
 
 
 def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: float) -> FactsEffect:
@@ -137,22 +137,22 @@ def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: flo
     :param now: the database's clock
     :raises NotProven: its sender is not the agent that is known of the host
     """
-    outcome = judge(row, update)
+    outcome = report_outcome(row, update)
     if outcome != APPLIED:
         return FactsEffect(outcome=outcome, row=row)
-    claims = [] if update.guests is None else _with_layouts(live, update.guests)
-    facts = _applied(row, update, now)
+    claims = [] if update.guests is None else _claims_with_changed_layouts(live, update.guests)
+    facts = _apply_facts(row, update, now)
     if update.numa is not UNSET:
         changed = {claim.id: claim for claim in claims}
         layouts = (readable(changed.get(claim.id, claim).layout) for claim in live)
-        numa = _with_blocked(
+        numa = _cells_with_blocked_siblings(
             update.numa, [layout for layout in layouts if layout and layout.reported]
         )
         facts = _replace(facts, numa=numa)
     grown = bool(claims) or (facts.numa, facts.devices) != (row.facts.numa, row.facts.devices)
     row = _replace(
         row,
-        key=_admitted(row, update),
+        key=_check_key(row, update),
         facts=facts,
         version=row.version + 1,
         generation=row.generation + int(grown),
@@ -160,42 +160,44 @@ def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: flo
     return FactsEffect(outcome=outcome, row=row, claims=claims)
 
 
-def merged(known: HostFacts, reported: HostFacts, report: HostReport, now: float) -> HostFacts:
+def merged_facts(
+    current: HostFacts, reported: HostFacts, report: HostReport, now: float
+) -> HostFacts:
     """Return the facts of a report, with those that an agent sent beside it.
 
     A reporter that reports cells or devices itself has no agent beside it.
-    :param known: facts before the report
+    :param current: facts before the report
     :param reported: as the report alone has them
     :param now: when it is folded, by the database's clock
     """
-    agent_facts = known.agent
+    agent_facts = current.agent
     if agent_facts is None:
         return reported
     if report.numa is not UNSET or report.devices is not UNSET:
         return _replace(reported, agent=None)
-    metrics = {**reported.metrics, **_aged(agent_facts, now)}
-    return _replace(reported, numa=known.numa, devices=known.devices, metrics=metrics)
+    metrics = {**reported.metrics, **_aged_metrics(agent_facts, now)}
+    return _replace(reported, numa=current.numa, devices=current.devices, metrics=metrics)
 
 
-def _applied(row: HostRow, update: UpdateHostFacts, now: float) -> HostFacts:
+def _apply_facts(row: HostRow, update: UpdateHostFacts, now: float) -> HostFacts:
     facts, before = row.facts, row.facts.agent
     agent_metrics: Mapping[str, ReportedMetric] = {} if before is None else before.metrics
     others = {name: metric for name, metric in facts.metrics.items() if name not in agent_metrics}
     if update.metrics is not UNSET:
         metrics = dict(update.metrics)
     else:
-        metrics = {} if before is None else _aged(before, now)
+        metrics = {} if before is None else _aged_metrics(before, now)
     agent_facts = AgentFacts(sequence=update.sequence, reported_at=now, metrics=metrics)
     return _replace(
         facts,
         devices=facts.devices if update.devices is UNSET else update.devices,
         # Ages of metrics count from the host's last report.
-        metrics={**others, **_aged(agent_facts, row.reported_at)},
+        metrics={**others, **_aged_metrics(agent_facts, row.reported_at)},
         agent=agent_facts,
     )
 
 
-def _aged(update: AgentFacts, at: float) -> dict[str, ReportedMetric]:
+def _aged_metrics(update: AgentFacts, at: float) -> dict[str, ReportedMetric]:
     """Return the metrics with their ages at another time; no age is below 0."""
     since = at - update.reported_at
     return {
@@ -204,12 +206,16 @@ def _aged(update: AgentFacts, at: float) -> dict[str, ReportedMetric]:
     }
 
 
-def _with_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
+def _claims_with_changed_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
     """Return claims whose layout the figures contain now and did not, or the other way round."""
     here: dict[str, list[Claim]] = {}
     for claim in live:
         here.setdefault(guest_of(claim), []).append(claim)
-    contained = {claim_id for consumer in set(guests) for claim_id in meant(here.get(consumer, ()))}
+    contained = {
+        claim_id
+        for consumer in set(guests)
+        for claim_id in claim_ids_of_consumer(here.get(consumer, ()))
+    }
     changed = []
     for claim in live:
         layout = readable(claim.layout)
@@ -221,7 +227,7 @@ def _with_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
     return changed
 
 
-def _with_blocked(numa: list[NumaCell], layouts: Iterable[Layout]) -> list[NumaCell]:
+def _cells_with_blocked_siblings(numa: list[NumaCell], layouts: Iterable[Layout]) -> list[NumaCell]:
     """Return cells with sibling CPUs marked used that guests block: only layouts have these."""
     cells = {cell.id: cell for cell in numa}
     for layout in layouts:

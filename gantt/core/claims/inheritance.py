@@ -19,44 +19,40 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from gantt.core.claims.claim import Claim
+from gantt.core.resources.amounts import add_allocations, add_amounts
 
 #: Provider id -> class -> amount.
 Amounts = Mapping[int, Mapping[str, int]]
 
 
-def of_pools(claim: Claim) -> bool:
+def has_pool_amounts(claim: Claim) -> bool:
     """Return whether a claim takes of a provider that is not its host."""
     return len(claim.allocations) > 1
 
 
-def held(claims: Iterable[Claim]) -> dict[int, dict[str, int]]:
+def held_outside_host(claims: Iterable[Claim]) -> dict[int, dict[str, int]]:
     """Return what live claims of a consumer take of providers other than their hosts."""
     amounts_held: dict[int, dict[str, int]] = {}
     for claim in claims:
         for pid, amounts in claim.allocations.items() if claim.is_live else ():
             if pid != claim.provider_id:
-                here = amounts_held.setdefault(pid, {})
-                for name, amount in amounts.items():
-                    here[name] = here.get(name, 0) + amount
+                add_amounts(amounts_held.setdefault(pid, {}), amounts)
     return amounts_held
 
 
-def needed(claim: Claim) -> dict[int, dict[str, int]]:
+def amounts_with_inherited(claim: Claim) -> dict[int, dict[str, int]]:
     """Return all that a claim is to have, with what it inherits."""
     total = {pid: dict(amounts) for pid, amounts in claim.allocations.items()}
-    for pid, amounts in claim.inherits.items():
-        here = total.setdefault(pid, {})
-        for name, amount in amounts.items():
-            here[name] = here.get(name, 0) + amount
+    add_allocations(total, claim.inherits.items())
     return total
 
 
-def reduced(claim: Claim, there: Amounts) -> Claim:
-    """Return the claim with only what it needs more.
+def with_inherited(claim: Claim, there: Amounts) -> Claim:
+    """Return the claim with only the amounts beyond those of its consumer's other claims.
 
-    :param there: amounts of its consumer's other claims, see :func:`held`
+    :param there: amounts of its consumer's other claims, see :func:`held_outside_host`
     """
-    allocations, inherits = needed(claim), dict[int, dict[str, int]]()
+    allocations, inherits = amounts_with_inherited(claim), dict[int, dict[str, int]]()
     for pid, amounts in allocations.items():
         have = there.get(pid, {}) if pid != claim.provider_id else {}
         for name in sorted(amounts.keys() & have.keys()):
@@ -93,53 +89,55 @@ def heirs(ended: Claim, others: Sequence[Claim]) -> list[tuple[Claim, Claim]]:
             for pid, amounts in taken.items():
                 for name, part in amounts.items():
                     remaining[pid][name] -= part
-            pairs.append((heir, _with(heir, taken)))
+            pairs.append((heir, _add_inherited(heir, taken)))
     return pairs
 
 
-def settled(
-    before: Iterable[Claim], after: Iterable[Claim], told: Container[str]
+def inheritance_after_write(
+    before: Iterable[Claim], after: Iterable[Claim], stated_claims: Container[str]
 ) -> list[tuple[Claim, Claim]]:
     """Return claims that inherit, as they change where allocations of one guest were written.
 
     :param before: its live claims, as they were
-    :param after: as they are written; without those that end, with those that are new
-    :param told: ids of claims whose writer states all that they take
+    :param after: its live claims as they are written; without ended ones, with new ones
+    :param stated_claims: ids of claims whose writer states all that they take
     :returns: each changed claim, as in ``after``, and as it becomes; the oldest first
     """
     now = {
         claim.id: claim for claim in sorted(after, key=lambda claim: (claim.created_at, claim.id))
     }
-    remaining = _less(held(before), held(now.values()))
+    remaining = _subtract_amounts(held_outside_host(before), held_outside_host(now.values()))
     pairs: list[tuple[Claim, Claim]] = []
     for claim in list(now.values()):
-        others = held(other for other in now.values() if other.id != claim.id)
-        lacks = _less(claim.inherits, others)
+        others = held_outside_host(other for other in now.values() if other.id != claim.id)
+        lacks = _subtract_amounts(claim.inherits, others)
         if not lacks:
             continue
-        if claim.id in told:
-            becomes = msgspec.structs.replace(claim, inherits=_less(claim.inherits, lacks))
+        if claim.id in stated_claims:
+            becomes = msgspec.structs.replace(
+                claim, inherits=_subtract_amounts(claim.inherits, lacks)
+            )
         else:
-            taken = _both(lacks, remaining)
-            remaining = _less(remaining, taken)
-            becomes = _with(claim, taken) if taken else claim
+            taken = _minimum_amounts(lacks, remaining)
+            remaining = _subtract_amounts(remaining, taken)
+            becomes = _add_inherited(claim, taken) if taken else claim
         if becomes != claim:
             now[claim.id] = becomes
             pairs.append((claim, becomes))
     return pairs
 
 
-def excess(theirs: Sequence[Claim], names: Mapping[int, str]) -> Iterator[str]:
+def uncovered_inheritances(theirs: Sequence[Claim], names: Mapping[int, str]) -> Iterator[str]:
     """Yield a line for each amount that a claim inherits and that no other claim has.
 
     :param theirs: live claims of one guest
-    :param names: of the providers that they inherit of, as lines show them
+    :param names: names of the providers that they inherit of, as lines show them
     """
     for claim in theirs:
         if not claim.inherits:
             continue
-        others = held(other for other in theirs if other.id != claim.id)
-        for pid, amounts in sorted(_less(claim.inherits, others).items()):
+        others = held_outside_host(other for other in theirs if other.id != claim.id)
+        for pid, amounts in sorted(_subtract_amounts(claim.inherits, others).items()):
             for name in sorted(amounts):
                 has = others.get(pid, {}).get(name, 0)
                 yield (
@@ -148,8 +146,8 @@ def excess(theirs: Sequence[Claim], names: Mapping[int, str]) -> Iterator[str]:
                 )
 
 
-def _less(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
-    """Return what is left of the amounts after the others; nothing below 0."""
+def _subtract_amounts(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
+    """Return the amounts minus the others, by provider and class; nothing below 0."""
     rest = {
         pid: {
             name: excess_amount
@@ -161,12 +159,12 @@ def _less(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
     return {pid: class_amounts for pid, class_amounts in rest.items() if class_amounts}
 
 
-def _both(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
-    """Return the smaller of the two, of what is in both."""
-    return _less(amounts, _less(amounts, others))
+def _minimum_amounts(amounts: Amounts, others: Amounts) -> dict[int, dict[str, int]]:
+    """Return the smaller amount of each provider and class that both have."""
+    return _subtract_amounts(amounts, _subtract_amounts(amounts, others))
 
 
-def gained(before: Claim, now: Claim) -> dict[int, dict[str, int]]:
+def amounts_gained(before: Claim, now: Claim) -> dict[int, dict[str, int]]:
     """Return what a claim takes more than before: provider id -> class -> amount."""
     return {
         pid: {
@@ -178,7 +176,7 @@ def gained(before: Claim, now: Claim) -> dict[int, dict[str, int]]:
     }
 
 
-def _with(heir: Claim, taken: Amounts) -> Claim:
+def _add_inherited(heir: Claim, taken: Amounts) -> Claim:
     allocations = {pid: dict(amounts) for pid, amounts in heir.allocations.items()}
     inherits = {pid: dict(amounts) for pid, amounts in heir.inherits.items()}
     for pid, amounts in taken.items():

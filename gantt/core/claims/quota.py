@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State, guest_of
+from gantt.core.claims.claim import LIFECYCLES_WITHOUT_CONFIRMATION, Claim, State, guest_of
 from gantt.core.messages import resource_classes
 from gantt.core.messages.base import NAME_MAX
 from gantt.core.messages.request import Lifecycle
@@ -36,17 +36,17 @@ SERVER_GROUPS = 'server_groups'
 RESERVATIONS = 'reservations'
 REQUESTS_PER_MINUTE = 'requests_per_minute'
 #: Prefix of limits of resource classes.
-CLASS = 'class:'
-COUNTS = (CLAIMS_IN_FLIGHT, LIVE_CLAIMS, SERVER_GROUPS, RESERVATIONS, REQUESTS_PER_MINUTE)
+CLASS_LIMIT_PREFIX = 'class:'
+COUNT_LIMITS = (CLAIMS_IN_FLIGHT, LIVE_CLAIMS, SERVER_GROUPS, RESERVATIONS, REQUESTS_PER_MINUTE)
 
 #: Prefix of every reason of a refusal by a quota.
-WORD = 'quota '
+QUOTA_REASON_PREFIX = 'quota '
 
 #: No limit; as in Nova and Keystone.
 UNLIMITED = -1
 LIMIT_MAX = 10**15
 #: Project id of the limits of every project that has none of its own.
-DEFAULT = 'default'
+DEFAULT_PROJECT = 'default'
 #: Largest number of limits of all projects: every scheduler keeps them in memory.
 LIMITS_MAX = 50_000
 
@@ -76,12 +76,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, name: str) -> int:
         """Return the part that the limit ``name`` concerns."""
-        if name.startswith(CLASS):
-            return self.amounts.get(name.removeprefix(CLASS), 0)
+        if name.startswith(CLASS_LIMIT_PREFIX):
+            return self.amounts.get(name.removeprefix(CLASS_LIMIT_PREFIX), 0)
         return {CLAIMS_IN_FLIGHT: self.claims_in_flight, LIVE_CLAIMS: self.live_claims}.get(name, 0)
 
     def plus(self, other: 'Usage') -> 'Usage':
-        """Return the sum of both."""
+        """Return the sum of this usage and another."""
         names = self.amounts.keys() | other.amounts.keys()
         return Usage(
             claims_in_flight=self.claims_in_flight + other.claims_in_flight,
@@ -92,7 +92,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def minus(self, other: 'Usage') -> 'Usage':
-        """Return the rest without another usage, of the classes that are named here."""
+        """Return this usage minus another, for the classes of this usage."""
         return Usage(
             claims_in_flight=self.claims_in_flight - other.claims_in_flight,
             live_claims=self.live_claims - other.live_claims,
@@ -108,10 +108,10 @@ class ProjectUsage(msgspec.Struct, frozen=True, kw_only=True):
     A guest that is being moved or resized has two claims meanwhile, and both are counted: that
     much is taken from the hosts.
 
-    :ivar project_id: empty: of consumers whose project nobody has said
-    :ivar claims: live ones, reserved or confirmed
-    :ivar claims_in_flight: the part of them that is reserved, and that somebody is to confirm yet
-    :ivar consumers: that have live claims
+    :ivar project_id: empty: of consumers whose project is not known
+    :ivar claims: number of live claims, reserved or confirmed
+    :ivar claims_in_flight: number of reserved claims that somebody has to confirm yet
+    :ivar consumers: number of consumers with live claims
     :ivar amounts: resource class -> amount, in the unit of the class; no class of which it is 0
     """
 
@@ -139,7 +139,7 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Refusal of a request that exceeds a limit.
 
     :ivar name: name of the limit
-    :ivar retry_after_ms: of a rate: when one more is let in
+    :ivar retry_after_ms: of a rate: time until another request is admitted
     """
 
     name: str
@@ -151,12 +151,13 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def line(self) -> str:
         """Message of one sentence: ``quota live_claims: 10 of 10 used, 2 requested``."""
-        return f'{WORD}{self.name}: {self.used} of {self.limit} used, {self.requested} requested'
+        counts = f'{self.used} of {self.limit} used, {self.requested} requested'
+        return f'{QUOTA_REASON_PREFIX}{self.name}: {counts}'
 
     @property
     def cause(self) -> str:
         """Cause that all refusals by this limit share."""
-        return f'{WORD}{self.name}'
+        return f'{QUOTA_REASON_PREFIX}{self.name}'
 
     def error(self) -> exceptions.GanttError:
         """Return the error for the caller."""
@@ -176,18 +177,18 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def check_name(name: str, field: str) -> None:
     """Check that there is a limit by this name.
 
-    :param field: for the refusal
+    :param field: field of the name, for the refusal
     :raises InvalidMessage:
     """
-    class_name = name.removeprefix(CLASS)
+    class_name = name.removeprefix(CLASS_LIMIT_PREFIX)
     is_class = (
         class_name != name and resource_classes.is_class_name(class_name) and len(name) <= NAME_MAX
     )
-    if name not in COUNTS and not is_class:
+    if name not in COUNT_LIMITS and not is_class:
         raise exceptions.invalid(
             field,
-            f'{name[:NAME_MAX]!r} is no limit; expected one of {", ".join(COUNTS)}, or '
-            f'{CLASS} and a resource class such as {CLASS}VCPU',
+            f'{name[:NAME_MAX]!r} is no limit; expected one of {", ".join(COUNT_LIMITS)}, or '
+            f'{CLASS_LIMIT_PREFIX} and a resource class such as {CLASS_LIMIT_PREFIX}VCPU',
         )
 
 
@@ -206,19 +207,19 @@ def check(limits: Iterable[Limit]) -> None:
             )
 
 
-def too_many() -> str:
+def too_many_limits_text() -> str:
     """Return why no further limit is stored."""
     return (
         f'{LIMITS_MAX} limits are stored already, which is as many as may be; unset some first, '
-        f'or set them for the project {DEFAULT!r}'
+        f'or set them for the project {DEFAULT_PROJECT!r}'
     )
 
 
 class Limits:
     """Set of all limits in force.
 
-    :param stored: those in the database
-    :param options: of a cloud that stores no defaults: name -> limit
+    :param stored: limits in the database
+    :param options: limits by name, for a cloud that stores no defaults
     """
 
     def __init__(self, stored: Iterable[Limit] = (), options: Mapping[str, int] | None = None):
@@ -226,8 +227,8 @@ class Limits:
         for limit in stored:
             by_project.setdefault(limit.project_id, {})[limit.name] = limit.limit
         self._options = dict(options or {})
-        self._defaults = by_project.pop(DEFAULT, {})
-        self._own = by_project
+        self._defaults = by_project.pop(DEFAULT_PROJECT, {})
+        self._limits_by_project = by_project
         #: True where no project is limited.
         self.is_empty = not (self._options or self._defaults or by_project)
 
@@ -239,7 +240,7 @@ class Limits:
         """
         if project is None:
             return {}
-        own_limits = self._own.get(project, {})
+        own_limits = self._limits_by_project.get(project, {})
         if not (is_own_caller or own_limits):
             return {}
         limits = {**self._options, **self._defaults, **own_limits} if is_own_caller else own_limits
@@ -247,26 +248,26 @@ class Limits:
 
     def shown(self, project: str) -> dict[str, tuple[int, str]]:
         """Return name -> (limit, its source: project, default or options), unlimited ones too."""
-        shown = {name: (UNLIMITED, 'options') for name in COUNTS}
+        shown = {name: (UNLIMITED, 'options') for name in COUNT_LIMITS}
         for limits, source in (
             (self._options, 'options'),
             (self._defaults, 'default'),
-            (self._own.get(project, {}), 'project'),
+            (self._limits_by_project.get(project, {}), 'project'),
         ):
             shown |= {name: (limit, source) for name, limit in limits.items()}
         return shown
 
 
-def demand(
+def requested_usage(
     resources_of_one: Mapping[str, int], consumers: Iterable[str], held: Iterable[Claim] = ()
 ) -> Usage:
     """Return what a request needs beyond what its consumers have.
 
     :param resources_of_one: class -> amount of one consumer
-    :param consumers: those without a claim of this request yet
+    :param consumers: consumers without a claim of this request yet
     :param held: live claims of these consumers, of any project by now
     """
-    held_by_guest = _of_guests(held)
+    held_by_guest = _usage_of_guests(held)
     count = new = 0
     amounts: dict[str, int] = {}
     for consumer in consumers:
@@ -289,21 +290,21 @@ def amounts_of(claim: Claim) -> dict[str, int]:
 def usage_of(claims: Iterable[Claim]) -> Usage:
     """Return the usage of the live claims of one project: the rule that every store counts by."""
     live = [claim for claim in claims if claim.is_live]
-    of_guests = _of_guests(live)
+    of_guests = _usage_of_guests(live)
     total: Counter[str] = Counter()
     for amounts in of_guests.values():
         total.update(amounts)
     in_flight = sum(
         claim.state is State.RESERVED
-        and claim.lifecycle not in NOT_IN_FLIGHT
+        and claim.lifecycle not in LIFECYCLES_WITHOUT_CONFIRMATION
         and not claim.is_free_reservation
         for claim in live
     )
     return Usage(claims_in_flight=in_flight, live_claims=len(of_guests), amounts=dict(total))
 
 
-def _of_guests(claims: Iterable[Claim]) -> dict[str, Counter[str]]:
-    return counted(
+def _usage_of_guests(claims: Iterable[Claim]) -> dict[str, Counter[str]]:
+    return counted_amounts(
         TakenByClaim(
             guest_of(claim), claim.consumer, claim.lifecycle is Lifecycle.API, amounts_of(claim)
         )
@@ -311,7 +312,7 @@ def _of_guests(claims: Iterable[Claim]) -> dict[str, Counter[str]]:
     )
 
 
-def counted(claims: Iterable[TakenByClaim]) -> dict[str, Counter[str]]:
+def counted_amounts(claims: Iterable[TakenByClaim]) -> dict[str, Counter[str]]:
     """Return guest -> class -> amount that counts: the most that one of its consumers has.
 
     :param claims: of one project
@@ -331,7 +332,7 @@ def counted(claims: Iterable[TakenByClaim]) -> dict[str, Counter[str]]:
     return by_guest
 
 
-def excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess | None:
+def first_excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess | None:
     """Return the first limit, by name, that a request would pass; None: it may be had.
 
     A request for nothing of a kind is not refused for it, however much is used.
@@ -343,29 +344,30 @@ def excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess |
     return None
 
 
-class Bucket:
+class TokenBucket:
     """Tokens of one project: as many as its limit of requests per minute, coming back evenly."""
 
-    __slots__ = ('_at', '_left', '_limit')
+    __slots__ = ('_limit', '_refilled_at', '_tokens')
 
     def __init__(self, limit: int, now: float) -> None:
         self._limit = limit
-        self._left = float(limit)
-        self._at = now
+        self._tokens = float(limit)
+        self._refilled_at = now
 
     def take(self, limit: int, now: float) -> Excess | None:
         """Take one token, or return why there is none.
 
-        :param limit: as it is now
+        :param limit: the present limit, in requests per minute
         :param now: seconds, never going back
         """
-        back = (now - self._at) * limit / 60
-        self._left = min(float(limit), self._left + max(0, limit - self._limit) + back)
-        self._limit, self._at = limit, now
-        if self._left >= 1:
-            self._left -= 1
+        back = (now - self._refilled_at) * limit / 60
+        self._tokens = min(float(limit), self._tokens + max(0, limit - self._limit) + back)
+        self._limit = limit
+        self._refilled_at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
             return None
-        wait = 60.0 if limit <= 0 else (1 - self._left) * 60 / limit
+        wait = 60.0 if limit <= 0 else (1 - self._tokens) * 60 / limit
         return Excess(
             name=REQUESTS_PER_MINUTE,
             limit=limit,

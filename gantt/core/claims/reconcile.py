@@ -17,9 +17,17 @@ from msgspec import UNSET
 from gantt import exceptions
 from gantt.core.claims import host_facts, inheritance
 from gantt.core.claims.acceptance import is_over_committed
-from gantt.core.claims.claim import Claim, Event, State, guest_of, meant, state_after, stepped
+from gantt.core.claims.claim import (
+    Claim,
+    Event,
+    State,
+    claim_ids_of_consumer,
+    guest_of,
+    state_after,
+    with_state,
+)
 from gantt.core.messages import base
-from gantt.core.messages.layout import unsettled
+from gantt.core.messages.layout import layout_with_amounts
 from gantt.core.messages.report import (
     DICTIONARY_NONCE,
     ClaimUpdate,
@@ -28,14 +36,15 @@ from gantt.core.messages.report import (
     Running,
 )
 from gantt.core.messages.request import Flavor, Lifecycle, name_of
+from gantt.core.resources.amounts import add_amounts
 from gantt.core.resources.host import HostChange, HostFacts, HostRow, UnreadableFacts
-from gantt.core.topology.free import room_of
+from gantt.core.topology.free import free_topology_of
 
 APPLIED, STALE, GONE, NEEDS_FULL = 'applied', 'stale', 'gone', 'needs_full'
-AHEAD = 'ahead'
+SEQUENCE_AHEAD = 'ahead'
 #: Largest gap between the last sequence received of a host and its next one: an agent that was
 #: silent for longer registers again.
-AHEAD_MOST = 10_000
+SEQUENCE_GAP_MAX = 10_000
 _replace = msgspec.structs.replace
 
 
@@ -51,9 +60,9 @@ class ReportEffect(msgspec.Struct, frozen=True, kw_only=True):
     :ivar row: the host's row as it becomes (usage, generation and version included)
     :ivar claims: claims that changed state or are new (adopted), as they become; their amounts
         on other providers (pools) the store adds and takes off there
-    :ivar over: ids of places that end for good, as another guest runs in them
+    :ivar over: ids of reservations that end for good, as another guest runs under their id
     :ivar groups: server groups that gained a member by adoption: their generation grows
-    :ivar changed: the generation grew
+    :ivar changed_pipeline: the generation grew
     """
 
     outcome: str
@@ -78,21 +87,21 @@ def apply_report(
 
     :param live: the live claims on this host
     :param known: claims that the report names and that are not among ``live``
-        (final ones, or of another host), by id; those of ``strangers`` with them
+        (final ones, or of another host), by id; those of ``unclaimed_guests`` with them
     :param now: the database's clock
     """
-    outcome = judge(row, report)
+    outcome = report_outcome(row, report)
     if outcome != APPLIED:
         return ReportEffect(outcome=outcome, row=row)
-    seen = _SeenClaims(live, report)
+    seen = _ReportedGuests(live, report)
     claims: list[Claim] = []
-    ended = [claim for claim in live if claim.id in seen.over]
+    ended = [claim for claim in live if claim.id in seen.ended_reservations]
     lost = {**known, **{place.id: place for place in ended}}
-    others = [claim for claim in live if claim.id not in seen.over]
-    members = _members_before(lost.values()) if seen.strangers else {}
-    for entry in seen.strangers:
-        before = _claim_before(entry, lost, seen.over)
-        claims.append(_adopt(row, entry, before, members, report, now, [*others, *claims]))
+    others = [claim for claim in live if claim.id not in seen.ended_reservations]
+    members = _members_before(lost.values()) if seen.unclaimed else {}
+    for entry in seen.unclaimed:
+        before = _claim_before(entry, lost, seen.ended_reservations)
+        claims.append(_adopted_claim(row, entry, before, members, report, now, [*others, *claims]))
     adopted = [claim.id for claim in claims]
     confirmed: list[str] = []
     released: list[str] = []
@@ -101,13 +110,13 @@ def apply_report(
         if state is claim.state:
             continue
         reason = '' if state is State.CONFIRMED else 'absent'
-        if claim.id in seen.over:
+        if claim.id in seen.ended_reservations:
             reason = 'a guest runs in it'
-        claims.append(stepped(claim, state, reason, now))
+        claims.append(with_state(claim, state, reason, now))
         (confirmed if state is State.CONFIRMED else released).append(claim.id)
-    claims = _finished(claims, seen.contained(live), report)
-    used = usage(row.used, row.id, live, claims)
-    contained = usage({}, row.id, (), seen.contained(live))
+    claims = _finished_claims(claims, seen.contained(live), report)
+    used = usage_after(row.used, row.id, live, claims)
+    contained = usage_after({}, row.id, (), seen.contained(live))
     folded = fold_facts(row, report, now, contained, used)
     changed = bool(claims) or folded.generation != row.generation
     if claims and folded.generation == row.generation:
@@ -119,13 +128,13 @@ def apply_report(
         confirmed=confirmed,
         released=released,
         adopted=adopted,
-        over=sorted(seen.over),
+        over=sorted(seen.ended_reservations),
         groups=sorted({c.group for c in claims if c.adopted and c.is_live and c.group}),
         changed=changed,
     )
 
 
-def judge(row: HostRow, report: HostReport) -> str:
+def report_outcome(row: HostRow, report: HostReport) -> str:
     """Return whether a report may be applied to ``row``; see ``ReportEffect.outcome``.
 
     An epoch that is not the current one is gone, be it older or one that was
@@ -136,15 +145,15 @@ def judge(row: HostRow, report: HostReport) -> str:
         return GONE
     if report.sequence <= row.sequence:
         return STALE
-    if is_ahead(row.sequence, row.boot_nonce, report.sequence):
-        return AHEAD
+    if is_too_far_ahead(row.sequence, row.boot_nonce, report.sequence):
+        return SEQUENCE_AHEAD
     is_known = report.base == row.full_sequence and not isinstance(row.facts, UnreadableFacts)
     if not report.full and not is_known:
         return NEEDS_FULL
     return APPLIED
 
 
-def is_ahead(last: int, boot_nonce: str, sequence: int) -> bool:
+def is_too_far_ahead(last: int, boot_nonce: str, sequence: int) -> bool:
     """Return whether a sequence is further ahead in its epoch than an agent can have counted.
 
     A message of such a sequence would make all later messages of the agent stale.
@@ -152,18 +161,18 @@ def is_ahead(last: int, boot_nonce: str, sequence: int) -> bool:
     :param last: the last sequence received
     :param boot_nonce: of the registration; hosts without an agent are numbered by a clock
     """
-    return sequence > last + AHEAD_MOST and boot_nonce != DICTIONARY_NONCE
+    return sequence > last + SEQUENCE_GAP_MAX and boot_nonce != DICTIONARY_NONCE
 
 
-def check_number(update: ClaimUpdate, last: int, boot_nonce: str) -> None:
+def check_sequence(update: ClaimUpdate, last: int, boot_nonce: str) -> None:
     """Check that the sequence of a claim update is no leap.
 
     :raises StaleEpoch: it is; the host must register again
     """
-    if is_ahead(last, boot_nonce, update.sequence):
+    if is_too_far_ahead(last, boot_nonce, update.sequence):
         raise exceptions.StaleEpoch(
-            f'host {update.name!r}: sequence {update.sequence} is too far beyond the last one that '
-            f'was heard ({last}); the host must register again',
+            f'host {update.name!r}: sequence {update.sequence} is too far beyond the last one '
+            f'received ({last}); the host must register again',
             host=update.name,
             epoch=update.epoch,
             current=update.epoch,
@@ -186,10 +195,12 @@ def fold_facts(
     A report that lists exactly the live claims of the host, all of them
     confirmed, needs no more than this, with ``contained = used = row.used``.
 
-    :param contained: what the host's own figure of use contains of our claims, by class
+    :param contained: amounts of our claims that the host's own figure of use contains, by class
     :param used: use by live claims, as it becomes
     """
-    facts = _facts(row.facts, report, now, _FACTS if row.reports_inventories else _REPORTED_ANYWAY)
+    facts = _merged_facts(
+        row.facts, report, now, _STORED_FACTS if row.reports_inventories else _HOST_WRITTEN_FACTS
+    )
     now_row = _replace(
         row,
         sequence=report.sequence,
@@ -198,19 +209,19 @@ def fold_facts(
         version=row.version + 1,
         facts=facts,
         used={name: amount for name, amount in used.items() if amount},
-        foreign=_foreign(row, report, contained),
+        foreign=_foreign_use(row, report, contained),
         node=row.node if report.node is UNSET else report.node,
         cell=row.cell if report.cell is UNSET else report.cell,
         zone=row.zone if report.zone is UNSET else report.zone,
         aggregates=_aggregates(row, report),
-        service_disabled=_stated(report, 'disabled', row.service_disabled, None),
+        service_disabled=_reported_or_known(report, 'disabled', row.service_disabled, None),
     )
     over = is_over_committed(now_row)
     grown = _has_new_facts(row, now_row) or over is not row.over_committed
     return _replace(now_row, over_committed=over, generation=row.generation + int(grown))
 
 
-def usage(
+def usage_after(
     used: Mapping[str, int], provider_id: int, before: Iterable[Claim], now: Iterable[Claim]
 ) -> dict[str, int]:
     """Return the use on one provider after claims changed, by class; zeros are left out.
@@ -222,13 +233,15 @@ def usage(
     were_live = {claim.id for claim in before if claim.is_live}
     for claim in now:
         sign = int(claim.is_live) - int(claim.id in were_live)
-        for name, amount in claim.allocations.get(provider_id, {}).items() if sign else ():
-            total[name] = total.get(name, 0) + sign * amount
+        if sign:
+            add_amounts(total, claim.allocations.get(provider_id, {}), sign)
     return {name: amount for name, amount in total.items() if amount}
 
 
 # -- claims in a report ---------------------------------------------------------------
-def strangers(live: Iterable[Claim], known: Mapping[str, Claim], report: HostReport) -> set[str]:
+def unclaimed_guests(
+    live: Iterable[Claim], known: Mapping[str, Claim], report: HostReport
+) -> set[str]:
     """Return consumers of guests that run without a claim, as far as a report names any.
 
     An earlier claim of theirs has their member of a group, where the report names none.
@@ -258,23 +271,23 @@ def _members_before(claims: Iterable[Claim]) -> dict[str, Claim]:
     return {guest: claim for guest, claim in newest.items() if claim.member_name is not None}
 
 
-class _SeenClaims:
+class _ReportedGuests:
     """Live claims that a report lists, and guests that it lists beside them.
 
     An entry with the id of a live claim is that claim; any other entry is the
     consumer's: its confirmed claims here, else the first reserved one.
 
-    A place of a plan has the guest of the create that took it over, or none.  Another guest that
-    runs under its id took it over before the database was put back to an earlier state: the place
-    ends, whatever consumer has it by now, and its guest is a stranger.
+    A reservation of a plan has the guest of the create that took it over, or none.  Another guest
+    that runs under its id took it over before the database was put back to an earlier state: the
+    reservation ends, whatever consumer has it by now, and its guest is a stranger.
     """
 
     def __init__(self, live: Sequence[Claim], report: HostReport) -> None:
-        self.has_opinion = report.running is not None
+        self.lists_running = report.running is not None
         self.running: set[str] = set()
         self.pending: set[str] = set()
-        self.strangers: list[Running] = []
-        self.over: set[str] = set()
+        self.unclaimed: list[Running] = []
+        self.ended_reservations: set[str] = set()
         ids = {claim.id for claim in live}
         of_places = guests_of_reservations(live)
         exact = {
@@ -287,8 +300,8 @@ class _SeenClaims:
             for entry in entries or ():
                 stands_for = of_places.get(entry.claim_id or '', entry.consumer)
                 if stands_for != entry.consumer and listed is self.running:
-                    self.over.add(entry.claim_id or '')
-                    self.strangers.append(entry)
+                    self.ended_reservations.add(entry.claim_id or '')
+                    self.unclaimed.append(entry)
                     continue
                 if entry.claim_id in ids:
                     listed.add(entry.claim_id)
@@ -296,29 +309,29 @@ class _SeenClaims:
                 if by_consumer is None:
                     by_consumer = _by_consumer(live, exact)
                 consumer_claims = by_consumer.get(entry.consumer, ())
-                listed.update(meant(consumer_claims))
+                listed.update(claim_ids_of_consumer(consumer_claims))
                 if not consumer_claims and listed is self.running:
-                    self.strangers.append(entry)
+                    self.unclaimed.append(entry)
         # A consumer is one guest on a host, however many entries list it.
         listed_guests = {guest_of(claim) for claim in live if claim.id in self.running}
-        strangers = {entry.consumer: entry for entry in self.strangers}
-        self.strangers = [
+        strangers = {entry.consumer: entry for entry in self.unclaimed}
+        self.unclaimed = [
             entry for consumer, entry in strangers.items() if consumer not in listed_guests
         ]
 
     def state_of(self, claim: Claim) -> State:
         """Return the state of a live claim after the report."""
-        if claim.id in self.over:
+        if claim.id in self.ended_reservations:
             return State.RELEASED
         if claim.id in self.running:
             return state_after(claim, Event.SEEN_RUNNING)
-        if claim.id in self.pending or not self.has_opinion:
+        if claim.id in self.pending or not self.lists_running:
             return claim.state
         return state_after(claim, Event.SEEN_ABSENT)
 
     def contained(self, live: Iterable[Claim]) -> list[Claim]:
         """Return the claims that the report's figure of use can already contain."""
-        if not self.has_opinion:
+        if not self.lists_running:
             return [claim for claim in live if claim.state is State.CONFIRMED]
         return [claim for claim in live if claim.id in self.running or claim.id in self.pending]
 
@@ -335,18 +348,19 @@ def guests_of_reservations(live: Iterable[Claim]) -> dict[str, str]:
 def _claim_before(entry: Running, known: Mapping[str, Claim], over: Container[str]) -> Claim | None:
     """Return the claim that a guest without one had, as its host names it; None: not known.
 
-    For a place that ends as another guest runs in it, it has the same, for the plan's project.
+    For a reservation that ends as another guest runs in it, the claim is that reservation, owned by
+    the project of the plan.
 
-    :param over: ids of such places
+    :param over: ids of such reservations
     """
     lost = known.get(entry.claim_id) if entry.claim_id else None
     if lost is None or (lost.id not in over and guest_of(lost) != entry.consumer):
         return None
-    planned = lost.planned
-    if planned is None:
+    former = lost.former_reservation
+    if former is None:
         return lost
     return _replace(
-        lost, project_id=planned.project_id, user_id=planned.user_id, flavor=planned.flavor
+        lost, project_id=former.project_id, user_id=former.user_id, flavor=former.flavor
     )
 
 
@@ -358,7 +372,7 @@ def _by_consumer(live: Iterable[Claim], exact: set[str | None]) -> dict[str, lis
     return claims
 
 
-def _adopt(
+def _adopted_claim(
     row: HostRow,
     entry: Running,
     lost: Claim | None,
@@ -376,9 +390,9 @@ def _adopt(
     :param lost: see ``_claim_before``; ``members``: see ``_members_before``
     """
     before = lost or members.get(entry.consumer)
-    allocations = {row.id: _positive(entry.resources)}
+    allocations = {row.id: _positive_amounts(entry.resources)}
     if lost is not None:
-        shares = inheritance.needed(lost)
+        shares = inheritance.amounts_with_inherited(lost)
         on_host = shares.pop(lost.provider_id, {})
         allocations = {row.id: on_host, **(shares if lost.provider_id == row.id else {})}
     return Claim(
@@ -394,7 +408,7 @@ def _adopt(
         project_id=before.project_id if before else None,
         user_id=before.user_id if before else None,
         consumer_type=before.consumer_type if before else 'INSTANCE',
-        layout=_layout_again(row, lost, others),
+        layout=_restored_layout(row, lost, others),
         member_name=before.member_name if before else None,
         flavor=name_of(Flavor(name=entry.flavor or '')) or (before.flavor if before else None),
         adopted=True,
@@ -405,13 +419,15 @@ def _adopt(
 
 
 # -- effects of a report on layouts -----------------------------------------------------
-def _finished(claims: list[Claim], contained: Iterable[Claim], report: HostReport) -> list[Claim]:
+def _finished_claims(
+    claims: list[Claim], contained: Iterable[Claim], report: HostReport
+) -> list[Claim]:
     """Return the changed claims, and those whose layouts the host's own figures contain now.
 
     For a reporter that cannot tell our guests apart, its reported cells and
     devices count: it may have pinned them otherwise than they were laid out.
 
-    :param claims: those that change, whatever of this
+    :param claims: claims that change for other reasons
     """
     if report.used is UNSET or (report.numa is UNSET and report.devices is UNSET):
         return claims
@@ -420,25 +436,30 @@ def _finished(claims: list[Claim], contained: Iterable[Claim], report: HostRepor
         now = changed.get(claim.id, claim)
         if now.problem:
             continue
-        if now.is_live and now.layout is not None and unsettled(now.layout) is not None:
+        if now.is_live and now.layout is not None and layout_with_amounts(now.layout) is not None:
             changed[claim.id] = _replace(now, layout={**now.layout, 'reported': True})
     return list(changed.values())
 
 
-def _layout_again(row: HostRow, lost: Claim | None, others: Iterable[Claim]) -> dict | None:
+def _restored_layout(row: HostRow, lost: Claim | None, others: Iterable[Claim]) -> dict | None:
     """Return the layout of a lost claim, where no other claim has any of it since."""
-    layout = unsettled(lost.layout) if lost is not None and lost.provider_id == row.id else None
+    layout = (
+        layout_with_amounts(lost.layout)
+        if lost is not None and lost.provider_id == row.id
+        else None
+    )
     if lost is None or layout is None:
         return None
-    room = room_of(row.facts, [unsettled(claim.layout) for claim in others])
-    return lost.layout if room.holds(layout) else None
+    room = free_topology_of(row.facts, [layout_with_amounts(claim.layout) for claim in others])
+    return lost.layout if room.has_free(layout) else None
 
 
 # -- facts of the host in a report ------------------------------------------------------
 #: Facts that reports leave to requests to Placement's interface, for hosts that use it.
-_API_SAYS = ('inventories', 'traits')
-_REPORTED_ANYWAY = ('location', 'numa', 'devices', 'hypervisor', 'metrics')
-_FACTS = (*_API_SAYS, *_REPORTED_ANYWAY)
+_API_WRITTEN_FACTS = ('inventories', 'traits')
+#: Facts that a report states and a host stores, under one name.
+_STORED_FACTS = tuple(field for field in HostReport.FACTS if field in HostFacts.__struct_fields__)
+_HOST_WRITTEN_FACTS = tuple(field for field in _STORED_FACTS if field not in _API_WRITTEN_FACTS)
 _NO_FACTS = HostFacts()
 
 
@@ -450,41 +471,43 @@ def _aggregates(row: HostRow, report: HostReport) -> list[str]:
     return row.aggregates if reported == row.aggregates else reported
 
 
-def _stated(report: HostReport, field: str, known: object, default: object) -> object:
+def _reported_or_known(report: HostReport, field: str, current: object, default: object) -> object:
     """Return a field as it becomes: a full report resets fields that it leaves out."""
     reported = getattr(report, field)
     if reported is not UNSET:
         return reported
-    return default if report.full else known
+    return default if report.full else current
 
 
-def _facts(known: HostFacts, report: HostReport, now: float, fields: Sequence[str]) -> HostFacts:
-    if isinstance(known, UnreadableFacts):
-        known = known.readable
+def _merged_facts(
+    current: HostFacts, report: HostReport, now: float, fields: Sequence[str]
+) -> HostFacts:
+    if isinstance(current, UnreadableFacts):
+        current = current.readable
     changed = {}
     for field in fields:
-        before = getattr(known, field)
-        reported = _stated(report, field, before, getattr(_NO_FACTS, field))
+        before = getattr(current, field)
+        reported = _reported_or_known(report, field, before, getattr(_NO_FACTS, field))
         if reported != before and field == 'traits':
             assert isinstance(reported, list)
             reported = sorted(set(reported))  # a set of rows, wherever it is kept
         if reported != before:
             changed[field] = reported
-    reported = _replace(known, **changed) if changed else known
-    return host_facts.merged(known, reported, report, now)
+    reported = _replace(current, **changed) if changed else current
+    return host_facts.merged_facts(current, reported, report, now)
 
 
-def _foreign(row: HostRow, report: HostReport, contained: Mapping[str, int]) -> dict[str, int]:
+def _foreign_use(row: HostRow, report: HostReport, contained: Mapping[str, int]) -> dict[str, int]:
     if report.used is not UNSET:
         # A claim that the reporter may not know of yet is not taken off: the
         # figure errs on the full side until the next report.
-        return _positive({n: used - contained.get(n, 0) for n, used in report.used.items()})
-    foreign = _stated(report, 'foreign', row.foreign, {})
+        return _positive_amounts({n: used - contained.get(n, 0) for n, used in report.used.items()})
+    foreign = _reported_or_known(report, 'foreign', row.foreign, {})
     assert isinstance(foreign, Mapping)
-    return _positive(foreign)
+    return _positive_amounts(foreign)
 
 
-def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
+def _positive_amounts(amounts: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 

@@ -13,14 +13,14 @@ from gantt.core.messages import base
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost
 from gantt.core.resources import host_keys
-from gantt.core.resources.host import API, HostRow
+from gantt.core.resources.host import INVENTORIES_BY_API, HostRow
 from gantt.core.resources.host_keys import HostKey
 
 #: Periods of reports that an agent may be silent before its host is free for Nova.
-HELD_REPORTS = 4
+HELD_REPORT_PERIODS = 4
 #: Largest step of an epoch by an agent: epochs are numbers up to 2**53, and a
 #: malicious one must not be able to use them up.
-AFTER_MOST = 1_000_000
+EPOCH_STEP_MAX = 1_000_000
 _replace = msgspec.structs.replace
 
 
@@ -55,7 +55,7 @@ def register(
     """
     key = check_key(row, message, now)
     if row is not None and message.reporter == 'nova':
-        _check_free(row, now, HELD_REPORTS * report_seconds)
+        _check_host_free(row, now, HELD_REPORT_PERIODS * report_seconds)
     if row is None:
         uuid = message.uuid or base.derived_id('host', message.name, provider_id)
         row = HostRow(id=provider_id, uuid=uuid, name=message.name, epoch=last_epoch)
@@ -87,7 +87,7 @@ def register(
         boot_nonce=message.boot_nonce,
         journal=row.journal if message.journal is None else message.journal,
         journal_count=row.journal_count if message.journal is None else message.journal_count,
-        epoch=max(row.epoch, min(message.after, row.epoch + AFTER_MOST)) + 1,
+        epoch=max(row.epoch, min(message.last_epoch, row.epoch + EPOCH_STEP_MAX)) + 1,
         sequence=0,
         full_sequence=0,
         generation=row.generation + 1,
@@ -100,7 +100,9 @@ def check_key(row: HostRow | None, message: RegisterHost, now: float = 0.0) -> H
     :raises NotProven: it is not signed with the host's key
     """
     known_key, nonce = (None, None) if row is None else (row.key, row.boot_nonce)
-    return host_keys.admitted(known_key, message, is_repeat=nonce == message.boot_nonce, now=now)
+    return host_keys.key_after_registration(
+        known_key, message, is_repeat=nonce == message.boot_nonce, now=now
+    )
 
 
 def is_elsewhere(row: HostRow | None, message: RegisterHost, now: float, held: float) -> bool:
@@ -118,13 +120,13 @@ def is_elsewhere(row: HostRow | None, message: RegisterHost, now: float, held: f
     )
 
 
-def begins_lists_anew(before: HostRow, row: HostRow) -> bool:
+def restarts_guest_lists(before: HostRow, row: HostRow) -> bool:
     """Return whether lists of Nova count from here on only: gaps of earlier ones are outdated."""
     changes = row.reporter != before.reporter and row.reporter != 'host'
     return changes and before.boot_nonce != ''  # one that is new has no claims
 
 
-def renamed(row: HostRow, name: str, last_epoch: int) -> HostRow:
+def renamed_host(row: HostRow, name: str, last_epoch: int) -> HostRow:
     """Return the row under another name; its id, uuid, facts and use stay.
 
     Values derived from the old name are derived from the new one.  The epoch is
@@ -152,18 +154,20 @@ def with_inventories_by(row: HostRow, by: str | None) -> HostRow:
     The inventories stay until that one changes them.  Where it is its reports, the next one that
     counts is a full one.
 
-    :param by: ``API``, or None: its reports
+    :param by: ``INVENTORIES_BY_API``, or None: its reports
     :raises InvalidMessage: neither of them
     """
-    if by not in (None, API):
-        raise exceptions.invalid('inventories_by', f'expected {API!r} or none, got {by!r}')
+    if by not in (None, INVENTORIES_BY_API):
+        raise exceptions.invalid(
+            'inventories_by', f'expected {INVENTORIES_BY_API!r} or none, got {by!r}'
+        )
     if by == row.inventories_by:
         return row
-    full_sequence = row.full_sequence if by == API else 0
+    full_sequence = row.full_sequence if by == INVENTORIES_BY_API else 0
     return _replace(row, inventories_by=by, full_sequence=full_sequence)
 
 
-def _check_free(row: HostRow, now: float, held: float) -> None:
+def _check_host_free(row: HostRow, now: float, held: float) -> None:
     is_agents = row.reporter != 'nova' and row.boot_nonce not in ('', DICTIONARY_NONCE)
     if is_agents and row.reported_at and now - row.reported_at < held:
         raise exceptions.HostHeld(

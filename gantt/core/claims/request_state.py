@@ -3,8 +3,8 @@
 
 The transition table is data; the loops of ``scheduler.request`` feed events and carry out effects,
 and the documentation is generated from the table.  All requests live by it: those for hosts of this
-zone, those that zones below place, and groups.  Whether a request may go on at all is judged by its
-row, which all schedulers share: see ``judge_request``, the one judge of every store.
+zone, those that child zones place, and groups.  Whether a request may go on at all is judged by its
+row, which all schedulers share: see ``check_request_row``, the one judge of every store.
 """
 
 import enum
@@ -17,9 +17,9 @@ import msgspec
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 
 #: Seconds to wait after the second lost race, and at most; in between they double.
-BACK_OFF_FIRST, BACK_OFF_MOST = 0.005, 0.1
+BACK_OFF_SECONDS_FIRST, BACK_OFF_SECONDS_MAX = 0.005, 0.1
 #: Largest number of hosts that a conflict names.
-_NAMED_MAX = 5
+_NAMED_HOSTS_MAX = 5
 
 
 class RequestState(enum.StrEnum):
@@ -39,7 +39,7 @@ class RequestEvent(enum.StrEnum):
     OPENED = 'opened'  # its row is open and ours, before anything is claimed
     DROPPED = 'dropped'  # nothing was claimed: another request was faster
     GROUP_CHANGED = 'group_changed'  # its group is not as it was planned with
-    BARRED = 'barred'  # a consumer runs already, or is of another project
+    REJECTED = 'rejected'  # a consumer runs already, or is of another project
     REPEAT = 'repeat'  # it was answered before, and the answer is stored
     OPEN = 'open'  # another scheduler has it
     BUSY = 'busy'  # another scheduler has it, and its caller is to come again
@@ -73,21 +73,21 @@ class Effect(enum.StrEnum):
 
 
 Step = tuple[RequestState, tuple[Effect, ...]]
-_OPEN = (RequestState.WAITING, RequestState.TAKING_OVER, RequestState.OPENED)
+_OPEN_STATES = (RequestState.WAITING, RequestState.TAKING_OVER, RequestState.OPENED)
 
 
-def _each(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[Step, ...]:
-    """Return the same step for each open state, which stays.
+def _stay_step(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[Step, ...]:
+    """Return, for each open state, the same step, which leaves the state as it is.
 
-    :param claimed: instead, where its row is open and ours
+    :param claimed: effects instead, where its row is open and ours
     """
     return tuple(
         (state, effects if claimed is None or state is not RequestState.OPENED else claimed)
-        for state in _OPEN
+        for state in _OPEN_STATES
     )
 
 
-def _ends(*effects: Effect, releases: bool = False) -> tuple[Step, ...]:
+def _final_step(*effects: Effect, releases: bool = False) -> tuple[Step, ...]:
     """Return the final step for each open state.
 
     :param releases: claims that it has by then are released
@@ -98,43 +98,43 @@ def _ends(*effects: Effect, releases: bool = False) -> tuple[Step, ...]:
 
 
 #: Event -> its steps when waiting, when taking over, and when opened.
-_TABLE: dict[RequestEvent, tuple[Step, ...]] = {
-    RequestEvent.PLACED: _ends(),
+_STEPS_BY_EVENT: dict[RequestEvent, tuple[Step, ...]] = {
+    RequestEvent.PLACED: _final_step(),
     RequestEvent.PARTIAL: 3 * ((RequestState.OPENED, (Effect.PLAN_AGAIN,)),),
     RequestEvent.OPENED: 3 * ((RequestState.OPENED, (Effect.PLAN_AGAIN,)),),
     # A request with claims does not pause: others would wait for them in vain.
-    RequestEvent.DROPPED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
-    RequestEvent.GROUP_CHANGED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
-    RequestEvent.BARRED: _ends(releases=True),
-    RequestEvent.REPEAT: _ends(),
-    RequestEvent.OPEN: (*_each(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
-    RequestEvent.BUSY: _ends(),
+    RequestEvent.DROPPED: _stay_step(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
+    RequestEvent.GROUP_CHANGED: _stay_step(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
+    RequestEvent.REJECTED: _final_step(releases=True),
+    RequestEvent.REPEAT: _final_step(),
+    RequestEvent.OPEN: (*_stay_step(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
+    RequestEvent.BUSY: _final_step(),
     RequestEvent.OVERDUE: 3 * ((RequestState.TAKING_OVER, (Effect.PLAN_AGAIN,)),),
-    RequestEvent.CANCELLED: _ends(),
-    RequestEvent.REUSED: _ends(),
-    RequestEvent.LOST: (*_each(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
-    RequestEvent.LOCKED: _each(Effect.WAIT),
-    RequestEvent.OFFER_GONE: _each(Effect.PLAN_AGAIN),
-    RequestEvent.NO_ROOM: _ends(Effect.RECORD, releases=True),
-    RequestEvent.OVER_QUOTA: _ends(Effect.RECORD, releases=True),
-    RequestEvent.REFUSED: _ends(releases=True),
-    RequestEvent.FAILED: _ends(releases=True),
-    RequestEvent.OUT_OF_TIME: _ends(releases=True),
-    RequestEvent.OUT_OF_TRIES: _ends(releases=True),
-    RequestEvent.DECIDED: _ends(Effect.RECORD),
-    RequestEvent.SUSPECT: _each(Effect.WAIT),
-    RequestEvent.BATCH_FAILED: _each(Effect.PLAN_AGAIN),
-    RequestEvent.UNCERTAIN: _ends(),
+    RequestEvent.CANCELLED: _final_step(),
+    RequestEvent.REUSED: _final_step(),
+    RequestEvent.LOST: (*_stay_step(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
+    RequestEvent.LOCKED: _stay_step(Effect.WAIT),
+    RequestEvent.OFFER_GONE: _stay_step(Effect.PLAN_AGAIN),
+    RequestEvent.NO_ROOM: _final_step(Effect.RECORD, releases=True),
+    RequestEvent.OVER_QUOTA: _final_step(Effect.RECORD, releases=True),
+    RequestEvent.REFUSED: _final_step(releases=True),
+    RequestEvent.FAILED: _final_step(releases=True),
+    RequestEvent.OUT_OF_TIME: _final_step(releases=True),
+    RequestEvent.OUT_OF_TRIES: _final_step(releases=True),
+    RequestEvent.DECIDED: _final_step(Effect.RECORD),
+    RequestEvent.SUSPECT: _stay_step(Effect.WAIT),
+    RequestEvent.BATCH_FAILED: _stay_step(Effect.PLAN_AGAIN),
+    RequestEvent.UNCERTAIN: _final_step(),
 }
 #: (state, event) -> the state after it, and the effects.  An answered request has no more events.
 TRANSITIONS: dict[tuple[RequestState, RequestEvent], Step] = {
     (state, event): step
-    for event, steps in _TABLE.items()
+    for event, steps in _STEPS_BY_EVENT.items()
     for state, step in zip(
-        (*_OPEN, RequestState.ANSWERED), (*steps, (RequestState.ANSWERED, ())), strict=True
+        (*_OPEN_STATES, RequestState.ANSWERED), (*steps, (RequestState.ANSWERED, ())), strict=True
     )
 }
-_RACES = frozenset({RequestEvent.PARTIAL, RequestEvent.DROPPED, RequestEvent.GROUP_CHANGED})
+_RACE_EVENTS = frozenset({RequestEvent.PARTIAL, RequestEvent.DROPPED, RequestEvent.GROUP_CHANGED})
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     :ivar done: claimed member -> its part of the answer
     :ivar conflicts: the races that it has lost, a line each: that many, and no more, are counted
     :ivar locked: why it waits, where that is for rows that others keep locked
-    :ivar alone: a batch with it failed: it is planned by itself
+    :ivar is_isolated: a batch with it failed: it is planned by itself
     """
 
     number: int
@@ -156,7 +156,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     done: Mapping[int, Any] = {}
     conflicts: tuple[str, ...] = ()
     locked: str = ''
-    alone: bool = False
+    is_isolated: bool = False
 
     @property
     def tries(self) -> int:
@@ -171,7 +171,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_hold_claims(self) -> bool:
         """True where it has claims, or may have some."""
-        return self.state is not RequestState.WAITING or self.alone
+        return self.state is not RequestState.WAITING or self.is_isolated
 
 
 def transition(
@@ -197,7 +197,7 @@ def transition(
         'state': state,
         'locked': reason if event is RequestEvent.LOCKED else '',
     }
-    if event in _RACES:
+    if event in _RACE_EVENTS:
         # A large request goes in several commits: where all of this one were claimed, none lost.
         if conflict:
             changes['conflicts'] = (*attempt.conflicts, conflict)
@@ -209,7 +209,7 @@ def transition(
     elif event is RequestEvent.OVERDUE:
         changes |= {'takes_over': number, 'number': number + 1}
     elif event is RequestEvent.BATCH_FAILED:
-        changes['alone'] = True
+        changes['is_isolated'] = True
     if state is RequestState.OPENED:
         changes['takes_over'] = None
     elif before is RequestState.OPENED:
@@ -224,7 +224,7 @@ def conflict_line(event: str, lost: Iterable[str], reason: str) -> str:
     :param lost: names of the hosts of the members that lost it
     :param reason: why the first of them did; '': not known
     """
-    parts = '; '.join(filter(None, [', '.join(sorted(set(lost))[:_NAMED_MAX]), reason]))
+    parts = '; '.join(filter(None, [', '.join(sorted(set(lost))[:_NAMED_HOSTS_MAX]), reason]))
     return f'{event}: {parts}' if parts else event
 
 
@@ -237,17 +237,17 @@ def back_off(request_id: str, attempt: Attempt) -> float:
     lost = len(attempt.conflicts)
     if lost < 2:
         return 0.0
-    longest = min(BACK_OFF_FIRST * 2 ** (lost - 2), BACK_OFF_MOST)
-    return longest * (0.5 + seed_of(request_id, attempt.tries) / 2**33)
+    longest = min(BACK_OFF_SECONDS_FIRST * 2 ** (lost - 2), BACK_OFF_SECONDS_MAX)
+    return longest * (0.5 + seed_of_try(request_id, attempt.tries) / 2**33)
 
 
-def seed_of(request_id: str, tries: int) -> int:
-    """Return the tie-break seed: the same for a replay, another for another try."""
+def seed_of_try(request_id: str, tries: int) -> int:
+    """Return the tie-break seed of a try: equal for a replay, different for every other try."""
     body = f'{request_id} {tries}'.encode()
     return int.from_bytes(hashlib.blake2b(body, digest_size=4).digest(), 'big')
 
 
-class JudgedRequest(Protocol):
+class StoredRequestRow(Protocol):
     """Row of a request, of any store."""
 
     @property
@@ -269,8 +269,8 @@ class JudgedRequest(Protocol):
     def answer(self) -> bytes | None: ...
 
 
-def judge_request(
-    row: JudgedRequest | None, draft: RequestDraft, now: float
+def check_request_row(
+    row: StoredRequestRow | None, draft: RequestDraft, now: float
 ) -> RequestOutcome | None:
     """Return why a request may not go on whose row the commit did not insert; None: it may.
 
@@ -309,6 +309,6 @@ def judge_request(
     return RequestOutcome(id=draft.id, outcome=status, attempt=row.attempt)
 
 
-def takes_over(row: JudgedRequest | None, draft: RequestDraft) -> bool:
+def takes_over(row: StoredRequestRow | None, draft: RequestDraft) -> bool:
     """Return whether a request that may go on replaces an attempt; its claims are then released."""
     return row is not None and not draft.continues and row.attempt == draft.takes_over

@@ -28,9 +28,9 @@ def check_plans(
 ) -> dict[str, str]:
     """Return requests whose plan may not be stored, with reasons: it is outdated.
 
-    :param revisions: of the stored plans by group, read under the locks of the groups
+    :param revisions: revisions of the stored plans by group, read under the locks of the groups
     :param living: the live claims of members by group
-    :param below: the zones below where members live by group
+    :param below: the child zones where members live by group
     """
     reasons: dict[str, str] = {}
     stored: set[str] = set()
@@ -95,14 +95,14 @@ def check_taken_reservations(
         request.id, taken_reservations, reservations, gone, closed, request.only_project
     )
     if why and (request.whole or not (taken or request.claims)):
-        return ReservationCheck(reason=why, ends=_dropped(request, why))
+        return ReservationCheck(reason=why, ends=_dropped_outcome(request, why))
     return ReservationCheck(taken=taken, reason=why)
 
 
 def _why_not_ended(
     request: RequestDraft, reservations: Mapping[str, Claim], gone: Collection[str]
 ) -> str:
-    """Return why reservations that a plan gives back have changed since it was computed; '' if not.
+    """Return why reservations to be released have changed since the plan was computed; '' if not.
 
     A create has one by now, or had it, and left it behind under another id.  Else the caller would
     be informed that it is given back.
@@ -115,17 +115,17 @@ def _why_not_ended(
     return ''
 
 
-def _dropped(request: RequestDraft, why: str) -> RequestOutcome:
+def _dropped_outcome(request: RequestDraft, why: str) -> RequestOutcome:
     return RequestOutcome(
         id=request.id,
         outcome=CommitStatus.DROPPED,
         attempt=request.attempt,
         reason=why,
-        refused=RefusalKind.PLACE,
+        refused=RefusalKind.RESERVATION,
     )
 
 
-def steps_group(request: RequestDraft, outcome: RequestOutcome) -> bool:
+def increments_group_generation(request: RequestDraft, outcome: RequestOutcome) -> bool:
     """Return whether the outcome of a request voids what others plan for its group."""
     is_planned = request.plan is not None and outcome.outcome is CommitStatus.PLACED
     is_guarded = request.group is not None and request.group.is_guarded

@@ -3,9 +3,9 @@
 
 A reservation is a claim of lifecycle ``plan`` with the name of a member.  The commit of a plan
 creates it, for a placeholder consumer of the member.  A create takes it over: id, host and amounts
-stay, the rest becomes the create's, and its former state is kept as ``planned``.  Confirmed it is
-the claim of a guest as any other.  Where the create ends before that, its claim does, as that of
-any create; as long as the plan holds the reservation it lives on under another id, reserved all the
+stay, the rest becomes the create's; the state before is its ``former_reservation``.  Confirmed it
+is the claim of a guest as any other.  Where the create ends before that, its claim does, as that
+of any create; as long as the plan holds it, it lives on under another id, reserved all the
 time.  So late messages about an ended create, and what hosts remember of it, never concern the next
 one.
 """
@@ -17,7 +17,7 @@ from types import MappingProxyType
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, PlannedFor, State
+from gantt.core.claims.claim import Claim, FormerReservation, State
 from gantt.core.messages import base
 from gantt.core.messages.request import Lifecycle
 
@@ -117,7 +117,7 @@ def placeholder_consumer(group: str, member_name: str) -> str:
     return base.derived_id('place', group, member_name)
 
 
-def taken_over(
+def reservation_taken_over(
     reservation: Claim,
     by: TakenReservation,
     request_id: str,
@@ -129,17 +129,8 @@ def taken_over(
 
     :param lease_until: the lease of the create, seconds of the database's clock as ``now``
     """
-    planned = reservation.planned or PlannedFor(
-        request_id=reservation.request_id,
-        attempt=reservation.attempt,
-        member=reservation.member,
-        consumer=reservation.consumer,
-        lease_until=reservation.lease_until,
-        project_id=reservation.project_id,
-        user_id=reservation.user_id,
-        consumer_type=reservation.consumer_type,
-        image=reservation.image,
-        flavor=reservation.flavor,
+    former = reservation.former_reservation or FormerReservation(
+        **{name: getattr(reservation, name) for name in FormerReservation.__struct_fields__}
     )
     return msgspec.structs.replace(
         reservation,
@@ -155,7 +146,7 @@ def taken_over(
         flavor=by.flavor,
         reason='',
         updated_at=now,
-        planned=planned,
+        former_reservation=former,
     )
 
 
@@ -164,47 +155,38 @@ def restored_reservation(reservation: Claim, now: float) -> Claim | None:
 
     It keeps the amounts.  None: no create had it, or its plan holds it no more.
     """
-    planned = reservation.planned
-    if planned is None or reservation.state is not State.RESERVED or planned.lease_until <= now:
+    former = reservation.former_reservation
+    if former is None or reservation.state is not State.RESERVED or former.lease_until <= now:
         return None
     return msgspec.structs.replace(
         reservation,
+        **msgspec.structs.asdict(former),
         id=base.derived_id('place again', reservation.id),
-        request_id=planned.request_id,
-        attempt=planned.attempt,
-        member=planned.member,
-        consumer=planned.consumer,
-        lease_until=planned.lease_until,
-        project_id=planned.project_id,
-        user_id=planned.user_id,
-        consumer_type=planned.consumer_type,
-        image=planned.image,
-        flavor=planned.flavor,
         absences=0,
         reason='',
         updated_at=now,
-        planned=None,
+        former_reservation=None,
     )
 
 
-def without_plan(reservation: Claim, now: float) -> Claim:
+def released_from_plan(reservation: Claim, now: float) -> Claim:
     """Return a taken reservation as a claim of its create alone, which its plan holds no more."""
     return msgspec.structs.replace(
-        reservation, lifecycle=Lifecycle.HOST, planned=None, updated_at=now
+        reservation, lifecycle=Lifecycle.HOST, former_reservation=None, updated_at=now
     )
 
 
-def held_until(reservation: Claim, until: float, most: float, now: float) -> Claim:
-    """Return a reservation that its plan holds until then at least; the same if it does already.
+def extended_reservation(reservation: Claim, until: float, most: float, now: float) -> Claim:
+    """Return a reservation that its plan holds until then at least; unchanged if it does already.
 
     :param most: largest total hold in seconds, however often it is extended
     """
-    planned, until = reservation.planned, min(until, reservation.created_at + most)
-    if planned is not None:
-        if planned.lease_until >= until:
+    former, until = reservation.former_reservation, min(until, reservation.created_at + most)
+    if former is not None:
+        if former.lease_until >= until:
             return reservation
-        longer = msgspec.structs.replace(planned, lease_until=until)
-        return msgspec.structs.replace(reservation, planned=longer, updated_at=now)
+        longer = msgspec.structs.replace(former, lease_until=until)
+        return msgspec.structs.replace(reservation, former_reservation=longer, updated_at=now)
     if not reservation.is_free_reservation or reservation.lease_until >= until:
         return reservation
     return msgspec.structs.replace(reservation, lease_until=until, updated_at=now)
@@ -213,17 +195,19 @@ def held_until(reservation: Claim, until: float, most: float, now: float) -> Cla
 def plan_lease_end(reservation: Claim) -> float:
     """Return the end of the plan's lease on a reservation, in seconds of the database's clock."""
     return (
-        reservation.lease_until if reservation.planned is None else reservation.planned.lease_until
+        reservation.lease_until
+        if reservation.former_reservation is None
+        else reservation.former_reservation.lease_until
     )
 
 
-def is_of_plan(claim: Claim) -> bool:
+def is_reservation_of_plan(claim: Claim) -> bool:
     """Return whether a live claim is an unconfirmed reservation, with a create or without."""
     return claim.is_taken or claim.is_free_reservation
 
 
 def is_given_up(claim_id: str, guest: str, is_adopted: bool, given_up: Collection[str]) -> bool:
-    """Return whether a claim is of a guest that was given up, as its member was replaced by name.
+    """Return whether a claim is of a guest whose member was replaced by name.
 
     :param given_up: ids of claims of such guests, and these guests: the claim of one may have
         ended, and it be found without
@@ -245,7 +229,7 @@ def check_planned_by(plan: GroupPlanRecord, request_id: str | None) -> None:
         )
 
 
-def by_member(claims: Iterable[Claim]) -> list[Claim]:
+def sorted_by_member(claims: Iterable[Claim]) -> list[Claim]:
     """Return claims by the names of their members, and by id."""
     return sorted(claims, key=lambda claim: (claim.member_name or '', claim.id))
 
@@ -260,7 +244,7 @@ def usage_of(reservations: Iterable[Claim]) -> PlannedUsage:
     return PlannedUsage(reservations=count, amounts=dict(amounts))
 
 
-NOT_CLOSED: Mapping[int, str] = MappingProxyType({})
+NO_CLOSED_PROVIDERS: Mapping[int, str] = MappingProxyType({})
 
 
 def check_reservations(
@@ -268,7 +252,7 @@ def check_reservations(
     taken_reservations: Sequence[TakenReservation],
     reservations: Mapping[str, Claim],
     gone: Collection[str] = (),
-    closed: Mapping[int, str] = NOT_CLOSED,
+    closed: Mapping[int, str] = NO_CLOSED_PROVIDERS,
     only_project: str | None = None,
 ) -> tuple[list[int], str]:
     """Return which of its reservations a request may take over, under the locks of their hosts.
@@ -276,7 +260,7 @@ def check_reservations(
     It may have one that no create has, that it has itself, as a repeat, or that an older request
     has for the same consumer, which gives way to it as any reserved claim would.
 
-    :param reservations: by id, as they are under the locks
+    :param reservations: claims by id, as they are under the locks
     :param gone: ids of reservations that earlier requests of the batch take, or that have ended by
         it
     :param closed: hosts that nothing is to be built on, and why; an over-full host is not among
@@ -292,7 +276,7 @@ def check_reservations(
         claim = reservations.get(by.claim_id)
         problem = _why_not_taken(request_id, by, claim, only_project)
         if not problem and (by.claim_id in gone or by.claim_id in taken_ids):
-            problem = f'{_named(by)} was taken over by another request just now'
+            problem = f'{_reservation_text(by)} was taken over by another request just now'
         if not problem and claim is not None:
             problem = closed.get(claim.provider_id, '')
         if problem:
@@ -307,23 +291,24 @@ def _why_not_taken(
     request_id: str, by: TakenReservation, claim: Claim | None, only_project: str | None
 ) -> str:
     if claim is None or (claim.group, claim.member_name) != (by.group, by.member_name):
-        return f'{_named(by)} has no place {by.claim_id}'
+        return f'{_reservation_text(by)} has no place {by.claim_id}'
     if claim.state is not State.RESERVED or claim.lifecycle is not Lifecycle.PLAN:
-        return f'the place of {_named(by)} is {claim.state.value} already'
+        return f'the place of {_reservation_text(by)} is {claim.state.value} already'
     if not claim.allocations.keys() <= set(by.provider_ids):
-        return f'the place of {_named(by)} takes from other providers than it was planned on'
-    planned = claim.planned
-    project = claim.project_id if planned is None else planned.project_id
+        member = _reservation_text(by)
+        return f'the place of {member} takes from other providers than it was planned on'
+    former = claim.former_reservation
+    project = claim.project_id if former is None else former.project_id
     if only_project is not None and project != only_project:
-        return f'{_named(by)} has no place {by.claim_id}'  # it does not exist for others
-    if planned is not None and claim.request_id != request_id and claim.consumer != by.consumer:
-        return f'another request has taken over the place of {_named(by)}'
-    if planned is None and not claim.is_free_reservation:
-        return f'the place of {_named(by)} is not held by a plan any more'
+        return f'{_reservation_text(by)} has no place {by.claim_id}'  # it does not exist for others
+    if former is not None and claim.request_id != request_id and claim.consumer != by.consumer:
+        return f'another request has taken over the place of {_reservation_text(by)}'
+    if former is None and not claim.is_free_reservation:
+        return f'the place of {_reservation_text(by)} is not held by a plan any more'
     return ''
 
 
-def _named(by: TakenReservation) -> str:
+def _reservation_text(by: TakenReservation) -> str:
     return f'member {by.member_name!r} of group {by.group}'
 
 
@@ -354,3 +339,142 @@ def check_plan(
             return f'member {name!r} of group {plan.group_uuid} has a claim already'
         names.add(name)
     return ''
+
+
+class AuditedReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Live claim that is a reservation, goes back to being one, or is of a planned member.
+
+    :ivar guest: guest that it counts for in lists of hosts
+    :ivar lease_until: end of its own lease, seconds of the database's clock, as all times
+    :ivar seen_at: time of its host's last report; 0: never
+    """
+
+    id: str
+    consumer: str
+    group: str | None
+    member_name: str | None
+    state: State
+    lifecycle: Lifecycle
+    lease_until: float
+    former_reservation: FormerReservation | None = None
+    guest: str = ''
+    host: str = ''
+    adopted: bool = False
+    created_at: float = 0.0
+    seen_at: float = 0.0
+
+    @property
+    def is_reservation(self) -> bool:
+        """True where it is a reservation, taken over or not."""
+        return self._is_reserved and self.member_name is not None
+
+    @property
+    def _is_reserved(self) -> bool:
+        return self.state is State.RESERVED and self.lifecycle is Lifecycle.PLAN
+
+    @property
+    def held_until(self) -> float | None:
+        """End of its plan's lease on it; None: no plan holds it."""
+        if self.former_reservation is not None:
+            return self.former_reservation.lease_until
+        return self.lease_until if self.is_reservation else None
+
+    @property
+    def is_strange(self) -> bool:
+        """True where it would go back to a plan, and is no reserved reservation."""
+        return self.former_reservation is not None and not self._is_reserved
+
+
+def lost_members(reservations: Iterable[AuditedReservation]) -> Iterable[str]:
+    """Yield claims of guests that a plan may take."""
+    for reservation in reservations:
+        if reservation.is_strange:
+            named = f'claim {reservation.id} of {reservation.consumer}'
+            status = f'{reservation.state.value}, of lifecycle {reservation.lifecycle.value}'
+            yield f'{named}: {status}, and goes back to a plan'
+
+
+def leaked_reservations(
+    reservations: Iterable[AuditedReservation], leases: Mapping[str, float]
+) -> Iterable[str]:
+    """Yield reservations that no plan holds, or longer than their plan's lease.
+
+    :param leases: ends of the leases of existing plans, by group
+    """
+    for reservation in reservations:
+        until = reservation.held_until
+        if until is None:
+            continue
+        lease = leases.get(reservation.group or '')
+        named = f'claim {reservation.id} of {reservation.consumer}'
+        if lease is None:
+            yield f'{named}: a place of group {reservation.group}, without a plan'
+        elif until > lease + 1.0:
+            yield (
+                f'{named}: a place that is held {until - lease:.0f} s '
+                f'longer than the plan of group {reservation.group}'
+            )
+
+
+def doubled_members(reservations: Iterable[AuditedReservation]) -> Iterable[str]:
+    """Yield members that have more than one reservation.
+
+    A guest on a down host may come back, and has its claim until then.
+    """
+    counts = Counter(
+        (reservation.group, reservation.member_name)
+        for reservation in reservations
+        if reservation.is_reservation
+    )
+    for (group, name), count in sorted(counts.items(), key=str):
+        if count > 1:
+            yield f'group {group}: {count} live claims for member {name!r}'
+
+
+def guests_of_members(
+    reservations: Iterable[AuditedReservation],
+) -> dict[tuple[str, str], list[AuditedReservation]]:
+    """Return group and member -> the claims of its guests, of each that has more than one guest."""
+    claims: dict[tuple[str, str], list[AuditedReservation]] = {}
+    for reservation in reservations:
+        if (
+            reservation.state is State.CONFIRMED
+            and reservation.group is not None
+            and reservation.member_name is not None
+        ):
+            claims.setdefault((reservation.group, reservation.member_name), []).append(reservation)
+    return {
+        key: places_of_member
+        for key, places_of_member in claims.items()
+        if len({reservation.guest for reservation in places_of_member}) > 1
+    }
+
+
+def guests_running_twice(
+    guests: Mapping[tuple[str, str], Sequence[AuditedReservation]],
+    given_up: Mapping[str, Collection[str]],
+) -> Iterable[str]:
+    """Yield members of plans of which more than one guest runs.
+
+    The host of one was down, another was created, and the first came back.  Guests do not count
+    whose hosts have not reported since the last one was created: they are not known to run.
+
+    :param guests: see ``guests_of_members``
+    :param given_up: of existing plans, by group: see ``reservations.is_given_up``
+    """
+    for (group, name), claims in sorted(guests.items()):
+        abandoned = given_up.get(group)
+        if abandoned is None:
+            continue
+        ordered = sorted(claims, key=lambda claim: (claim.created_at, claim.id))
+        last = ordered[-1]
+        running = [
+            claim
+            for claim in ordered
+            if (claim is last or claim.seen_at > last.created_at)
+            and not is_given_up(claim.id, claim.guest, claim.adopted, abandoned)
+        ]
+        host_of = {claim.guest: claim.host for claim in running}
+        if len(host_of) > 1:
+            named = ', '.join(f'{guest} on {host}' for guest, host in host_of.items())
+            yield f'group {group}: member {name!r} has {len(host_of)} guests: {named}'

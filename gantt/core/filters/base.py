@@ -12,10 +12,11 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard
 import msgspec
 import numpy as np
 
+from gantt import exceptions
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.plugin import Plugin
 from gantt.core.records.decision import Contradiction
-from gantt.core.table.columns import TAKEN, BoolArray, IntArray
+from gantt.core.table.columns import PICK_DEPENDENT_COLUMNS, BoolArray, IntArray
 from gantt.core.table.host_state import HostState
 from gantt.core.table.host_table import HostTable
 
@@ -23,7 +24,7 @@ from gantt.core.table.host_table import HostTable
 PLACING = frozenset(Purpose) - {Purpose.REBUILD}
 EVERY_PURPOSE = frozenset(Purpose)
 #: Kinds of hosts that one remedy distinguishes: the nearest ones.
-_KINDS_MAX = 3
+_REMEDY_KINDS_MAX = 3
 
 
 #: More members than any request has.
@@ -33,8 +34,8 @@ UNBOUNDED = 1 << 30
 class Ceiling(NamedTuple):
     """Room that a rule leaves of a class on one host.
 
-    :ivar room: for all members together
-    :ivar piece: for any one of them
+    :ivar room: largest amount for all members together
+    :ivar piece: largest amount for one member
     """
 
     room: int
@@ -79,6 +80,20 @@ class Filter(Plugin):
     local: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...] | None] = None
 
+    @classmethod
+    def check_declarations(cls) -> None:
+        """Check what the class declares of itself.
+
+        :raises PluginError: a column that the host table does not have, or ``local`` alone
+        """
+        super().check_declarations()
+        if cls.local and cls.passes is Filter.passes:
+            raise exceptions.PluginError(
+                plugin=cls.name or cls.__name__,
+                problem='declares local = True and has no method passes(hosts, spec, row)',
+                fix='Write it, or leave local out',
+            )
+
     def check_request(self, spec: RequestSpec) -> None:
         """Check the settings of the request for this filter, before anything is placed.
 
@@ -101,7 +116,7 @@ class Filter(Plugin):
         raise NotImplementedError
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
-        """Return how many members in a row fit on a host that passes; None: evaluate for each.
+        """Return how many members fit one after another on a host that passes; None: evaluate each.
 
         For hosts that passed :meth:`mask`, which may have picks since; for filters that are
         ``local``, and for members that take amounts alone, without cores or devices of their own.
@@ -119,8 +134,8 @@ class Filter(Plugin):
         """Return numbers that explain the removal of ``rows``; only called where some were.
 
         A key ``parts`` (text -> count, adding up to ``len(rows)``) splits the removal into several
-        reasons; a key ``told`` (text -> text) has other words for those of them that only operators
-        may read.
+        reasons; a key ``public_parts`` (text -> text) has other words for those of them that
+        only operators may read.
         """
         return {}
 
@@ -156,12 +171,12 @@ class Filter(Plugin):
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """Return the smallest change that lets a host pass that only this filter removes.
 
-        :param rows: those hosts, at least one
+        :param rows: rows of hosts that only this filter removes, at least one
         """
         return f'fits on {one_or_all(hosts, rows)} without {self.name}'
 
     def silent(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> list[str]:
-        """Return hosts among these that pass once they report again; some of them suffice."""
+        """Return names of hosts among ``rows`` that pass once they report again; a few suffice."""
         return []
 
 
@@ -216,7 +231,7 @@ class ConditionsFilter(Filter):
 
 
 class PairwiseFilter(Filter):
-    """A rule about co-placed members: told which consumer is being placed."""
+    """A rule about co-placed members, which knows which consumer is being placed."""
 
     pairwise = True
 
@@ -229,11 +244,11 @@ class PairwiseFilter(Filter):
 
 
 class PerHostFilter(Filter):
-    """A rule asked of one host after the other: slow, simple, only for survivors.
+    """A rule evaluated for one host after the other: slow, simple, only for survivors.
 
-    One that overrides :meth:`mask` itself is asked like any other filter.
+    One that overrides :meth:`mask` itself is evaluated like any other filter.
 
-    :cvar once: a host is asked about once for each request, and not again after a pick
+    :cvar once: a host is evaluated once for each request, and not again after a pick
     """
 
     once: ClassVar[bool] = False
@@ -253,12 +268,12 @@ class PerHostFilter(Filter):
         return self.mask_rows(hosts, spec, np.arange(len(hosts)))
 
 
-class ClosingFilter(Filter):
-    """A rule about who is left, which comes after all others.
+class RelaxableFilter(Filter):
+    """A rule on the remaining hosts that may be given up; it runs after all other filters.
 
-    A rule that may be given up cannot be told from a mask of its own: whether a host
-    passes depends on whether any better one passes everything else.  Such filters run
-    last, wherever they are listed, so that the order of filters still changes nothing.
+    It has no mask of its own: whether a host passes depends on whether any better one passes
+    everything else.  Such filters run last, wherever they are listed, so that the order of
+    filters still changes nothing.
 
     :meth:`mask` says which hosts could pass at all; :meth:`passes` says of a picked
     host that nothing has changed for any host, and may say no where it does not know.
@@ -269,10 +284,14 @@ class ClosingFilter(Filter):
 
     local = True
 
+    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
+        """Return whether a pick on ``row`` changed nothing for any host; False: not known."""
+        return False
+
     def mask_for(
         self, hosts: HostTable, spec: RequestSpec, could: BoolArray | None, consumer: str
     ) -> BoolArray | None:
-        """Return which of the hosts that ``could`` pass do; values of the others are ignored.
+        """Return which of the hosts that ``could`` pass do pass; values of others are ignored.
 
         :param could: hosts that all other filters let pass by themselves, and of
             :meth:`counted_if_full` those that are full; None: all
@@ -285,9 +304,9 @@ class ClosingFilter(Filter):
         return np.zeros(0, np.int64)
 
     def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
-        """Return which of those ``alive`` pass; values of the others are ignored.
+        """Return which hosts of ``alive`` pass; values of other hosts are ignored.
 
-        :returns: None: all of them, and nothing is given up for any of them
+        :returns: None: all of them, and no rule is given up for any of them
         """
         raise NotImplementedError
 
@@ -332,15 +351,20 @@ class ClosingFilter(Filter):
 
 def is_volatile(rule: Filter) -> bool:
     """Return whether a pick may change the mask of a filter; without columns it may."""
-    return rule.pairwise or walks(rule) or not rule.columns or not TAKEN.isdisjoint(rule.columns)
+    return (
+        rule.pairwise
+        or is_per_host(rule)
+        or not rule.columns
+        or not PICK_DEPENDENT_COLUMNS.isdisjoint(rule.columns)
+    )
 
 
-def walks(rule: Filter) -> TypeGuard[PerHostFilter]:
+def is_per_host(rule: Filter) -> TypeGuard[PerHostFilter]:
     """Return whether the filter runs host by host, and on survivors only."""
     return isinstance(rule, PerHostFilter) and type(rule).mask is PerHostFilter.mask
 
 
-def why_one(
+def removal_reason(
     rule: Filter, hosts: HostTable, spec: RequestSpec, row: int, for_asker: bool = False
 ) -> str:
     """Return why a filter removes this one host: its reason with the numbers of this host.
@@ -349,7 +373,7 @@ def why_one(
     """
     detail = rule.detail(hosts, spec, np.array([row]))
     parts = detail.get('parts')
-    texts_by_part = detail.get('told', {}) if for_asker else {}
+    texts_by_part = detail.get('public_parts', {}) if for_asker else {}
     sentence = ' and '.join(texts_by_part.get(part, part) for part in parts) if parts else ''
     return (sentence or rule.reason_for(spec, detail)).replace('best has', 'has')  # the best of one
 
@@ -365,13 +389,13 @@ def all_but(hosts: HostTable, rows: list[int]) -> BoolArray | None:
     """Return a mask that all but ``rows`` pass; None where there are none."""
     if not rows:
         return None
-    mask = _every(len(hosts)).copy()
+    mask = _all_pass(len(hosts)).copy()
     mask[rows] = False
     return mask
 
 
 @functools.lru_cache(maxsize=8)
-def _every(count: int) -> BoolArray:
+def _all_pass(count: int) -> BoolArray:
     """Return a read-only mask that ``count`` hosts pass."""
     mask = np.ones(count, np.bool_)
     mask.flags.writeable = False
@@ -424,7 +448,7 @@ def grouped_by_problem(
     kinds = broken.take(first, axis=1)
     order = sorted(range(len(first)), key=lambda k: (int(kinds[:, k].sum()), -int(counts[k])))
     sentences = []
-    for kind in order[:_KINDS_MAX]:
+    for kind in order[:_REMEDY_KINDS_MAX]:
         name, count = hosts.names[int(rows[first[kind]])], int(counts[kind])
         texts = [text for (text, _), yes in zip(wrong, kinds[:, kind], strict=True) if yes]
         where = name if count == 1 else f'{name} and {count - 1} more'

@@ -12,7 +12,7 @@ from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 #: Most hosts named in a decision that would fit if they reported.
-SILENT_NAMED = 100
+SILENT_NAMED_MAX = 100
 
 
 class ComputeFilter(Filter):
@@ -69,9 +69,9 @@ class ComputeFilter(Filter):
         return f'has been silent for more than {self.service_down_time} s'
 
     def silent(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> list[str]:
-        """Return the first of those that only have to report again."""
+        """Return names of the first hosts that only have to report again."""
         only = rows[(hosts.open.take(rows)) & ~self._up(hosts).take(rows)]
-        return [hosts.names[row] for row in only[:SILENT_NAMED].tolist()]
+        return [hosts.names[row] for row in only[:SILENT_NAMED_MAX].tolist()]
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """Return required changes of hosts that fit otherwise, and how many fit then."""
@@ -81,20 +81,20 @@ class ComputeFilter(Filter):
         needs = sum(missing.astype(np.int64) << bit for bit, missing in enumerate(wrong))
         kinds = sorted(set(np.asarray(needs).tolist()), key=lambda kind: (kind.bit_count(), kind))
         return '; '.join(
-            _fits(kind, [hosts.names[row] for row in rows[needs == kind].tolist()])
+            _fitting_hosts_text(kind, [hosts.names[row] for row in rows[needs == kind].tolist()])
             for kind in kinds
         )
 
 
-_BECOMES = ('is enabled', 'reports again', 'is no longer over-committed')
+_RECOVERY_TEXTS = ('is enabled', 'reports again', 'is no longer over-committed')
 
 
-def _fits(kind: int, names: list[str]) -> str:
+def _fitting_hosts_text(kind: int, names: list[str]) -> str:
     """Return on how many hosts it fits once they are well, the first of them alone or all.
 
-    :param kind: a bit for each of ``_BECOMES``
+    :param kind: a bit for each of ``_RECOVERY_TEXTS``
     """
-    becomes = ' and '.join(text for bit, text in enumerate(_BECOMES) if kind >> bit & 1)
+    becomes = ' and '.join(text for bit, text in enumerate(_RECOVERY_TEXTS) if kind >> bit & 1)
     sentence = f'fits on 1 host {"if" if kind == 1 else "once"} {names[0]} {becomes}'
     if len(names) == 1:
         return sentence

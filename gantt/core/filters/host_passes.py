@@ -32,26 +32,26 @@ class BaseHostFilter:
 
 
 class NovaFilter(PerHostFilter):
-    """One filter of Nova's shape; made by :func:`adapted`."""
+    """One filter of Nova's shape; made by :func:`adapted_filter`."""
 
     reason = 'removed by {name}'
     nova_class: ClassVar[type]
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
-        self._inner = self.nova_class()
+        self.nova_filter = self.nova_class()
 
     def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
-        return bool(self._inner.host_passes(HostView(host), SpecView(spec)))
+        return bool(self.nova_filter.host_passes(HostView(host), SpecView(spec)))
 
 
-def is_for_nova(found: object) -> bool:
+def is_for_nova(plugin: object) -> bool:
     """Return whether an object is a class of the shape of Nova's filters."""
-    return isinstance(found, type) and callable(getattr(found, 'host_passes', None))
+    return isinstance(plugin, type) and callable(getattr(plugin, 'host_passes', None))
 
 
 @functools.cache
-def adapted(nova_class: type) -> type[NovaFilter]:
+def adapted_filter(nova_class: type) -> type[NovaFilter]:
     """Return a filter of ours that runs a filter of Nova's.
 
     It may read anything, so it declares no columns, and is run again for a host that was picked,
@@ -78,14 +78,14 @@ def adapted(nova_class: type) -> type[NovaFilter]:
 #: Modules of Nova's own base classes: their methods are no overrides.
 _NOVA_BASES = ('nova.filters', 'nova.scheduler.filters')
 #: Other entry points of a filter of Nova's, which are not called here.
-_ELSEWHERE = ('filter_all', '_filter_one')
+_IGNORED_METHODS = ('filter_all', '_filter_one')
 
 
 def _check(nova_class: type) -> None:
     for base in nova_class.__mro__:
         if base.__module__ in _NOVA_BASES or base in (object, BaseHostFilter):
             continue
-        for name in _ELSEWHERE:
+        for name in _IGNORED_METHODS:
             if name in vars(base):
                 _refuse(nova_class, f'overrides {name}, which is not asked here')
     if getattr(nova_class, 'host_passes', None) is BaseHostFilter.host_passes:
@@ -100,13 +100,14 @@ def _refuse(nova_class: type, problem: str) -> None:
     )
 
 
-class _View:
+class _NovaObjectView:
     """A view whose attributes are computed on access; names without a counterpart are None."""
 
-    __slots__ = ('_behind',)
+    __slots__ = ('_viewed',)
+    _viewed: Any
 
-    def __init__(self, behind: Any) -> None:
-        object.__setattr__(self, '_behind', behind)
+    def __init__(self, viewed: Any) -> None:
+        object.__setattr__(self, '_viewed', viewed)
 
     def __repr__(self) -> str:
         return f'<{type(self).__name__}>'
@@ -117,7 +118,7 @@ class _View:
     def __getattr__(self, name: str) -> Any:
         compute = self._names().get(name)
         if compute is not None:
-            return compute(self._behind)
+            return compute(self._viewed)
         if name in self._unknown:
             return None
         raise AttributeError(f'{type(self).__name__} has no {name!r}')
@@ -130,14 +131,14 @@ class _View:
         raise NotImplementedError
 
 
-class HostView(_View):
+class HostView(_NovaObjectView):
     """A host under the names of Nova's HostState."""
 
     _unknown = frozenset({'pci_stats', 'allocation_candidates'})
 
     @staticmethod
     def _names() -> Mapping[str, Any]:
-        return _HOST
+        return _HOST_ATTRIBUTES
 
 
 def _inventory(host: HostState, name: str, field: str, default: Any) -> Any:
@@ -171,7 +172,7 @@ def _cpu_info(host: HostState) -> str:
     return cpu_info if isinstance(cpu_info, str) else json.dumps(cpu_info)
 
 
-def _updated(host: HostState) -> datetime.datetime | None:
+def _updated_at(host: HostState) -> datetime.datetime | None:
     at = host.reported_at
     return None if at is None else datetime.datetime.fromtimestamp(at, datetime.UTC)
 
@@ -189,8 +190,8 @@ def _service(host: HostState) -> Mapping[str, Any]:
         'disabled_reason': host.disabled_reason,
         'forced_down': False,
         'availability_zone': host.zone,
-        'last_seen_up': _updated(host),
-        'updated_at': _updated(host),
+        'last_seen_up': _updated_at(host),
+        'updated_at': _updated_at(host),
     }
 
 
@@ -216,7 +217,7 @@ def _guests(host: HostState) -> Mapping[str, Any]:
     return {consumer: SimpleNamespace(uuid=consumer) for consumer in host.consumers}
 
 
-_HOST: dict[str, Any] = {
+_HOST_ATTRIBUTES: dict[str, Any] = {
     'host': lambda host: host.service,
     'nodename': lambda host: host.node,
     'uuid': lambda host: host.uuid,
@@ -232,8 +233,8 @@ _HOST: dict[str, Any] = {
     'ram_allocation_ratio': lambda host: _inventory(host, 'MEMORY_MB', 'allocation_ratio', 1.0),
     'disk_allocation_ratio': lambda host: _inventory(host, 'DISK_GB', 'allocation_ratio', 1.0),
     'num_instances': lambda host: host.instances,
-    'num_io_ops': lambda host: max(_stat(host, 'io_workload'), host.io_ops),
-    'failed_builds': lambda host: _stat(host, 'failed_builds'),
+    'num_io_ops': lambda host: max(_stats_value(host, 'io_workload'), host.io_ops),
+    'failed_builds': lambda host: _stats_value(host, 'failed_builds'),
     'host_ip': lambda host: host.hypervisor.host_ip or None,
     'hypervisor_type': lambda host: host.hypervisor.type,
     'hypervisor_version': lambda host: host.hypervisor.version,
@@ -247,7 +248,7 @@ _HOST: dict[str, Any] = {
     'numa_topology': _numa,
     'service': _service,
     'limits': lambda host: {},
-    'updated': _updated,
+    'updated': _updated_at,
 }
 
 
@@ -261,7 +262,7 @@ def _free(host: HostState, name: str) -> int:
     return _inventory(host, name, 'total', 0) - _used(host, name)
 
 
-def _stat(host: HostState, name: str) -> int:
+def _stats_value(host: HostState, name: str) -> int:
     measured = host.metrics.get(f'stats.{name}')
     if measured is not None:
         return int(measured.value)
@@ -269,7 +270,7 @@ def _stat(host: HostState, name: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-class SpecView(_View):
+class SpecView(_NovaObjectView):
     """A request under the names of Nova's RequestSpec."""
 
     _unknown = frozenset(
@@ -289,7 +290,7 @@ class SpecView(_View):
 
     @staticmethod
     def _names() -> Mapping[str, Any]:
-        return _SPEC
+        return _SPEC_ATTRIBUTES
 
     def __contains__(self, name: str) -> bool:
         return getattr(self, name, None) is not None
@@ -320,24 +321,24 @@ def _flavor(spec: RequestSpec) -> SimpleNamespace:
     )
 
 
-class _Properties(_View):
+class _Properties(_NovaObjectView):
     """Image properties as attributes and as a mapping."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):
             raise AttributeError(name)
-        return self._behind.get(name)
+        return self._viewed.get(name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a property or the default, as objects of Nova do."""
-        return self._behind.get(name, default)
+        return self._viewed.get(name, default)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._behind
+        return name in self._viewed
 
     def to_dict(self) -> dict[str, str]:
         """Return all properties, as objects of Nova do."""
-        return dict(self._behind)
+        return dict(self._viewed)
 
 
 def _image(spec: RequestSpec) -> SimpleNamespace:
@@ -381,7 +382,7 @@ def _hints(spec: RequestSpec) -> dict[str, list[str]]:
     return hints
 
 
-_SPEC: dict[str, Any] = {
+_SPEC_ATTRIBUTES: dict[str, Any] = {
     'flavor': _flavor,
     'image': _image,
     'project_id': lambda spec: spec.project_id,

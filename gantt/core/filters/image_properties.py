@@ -13,8 +13,8 @@ from gantt.core.filters.base import EVERY_PURPOSE, Filter, names_of, only
 from gantt.core.messages import extra_specs
 from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import RequestSpec
-from gantt.core.nova.facts import step_into, text_of
 from gantt.core.plugin import Option
+from gantt.core.rules.nova_facts import step_into, text_of
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
@@ -32,7 +32,7 @@ ALIASES: 'tuple[Mapping[str, str], ...]' = (
     {'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm'},
 )
 PROPERTIES = ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
-WORDS = ('architecture', 'hypervisor type', 'vm mode')
+PROPERTY_TEXTS = ('architecture', 'hypervisor type', 'vm mode')
 ARCHITECTURES = frozenset(
     {
         'alpha',
@@ -72,17 +72,17 @@ ARCHITECTURES = frozenset(
     }
 )
 
-_PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\S{1,100})\s*')
+_VERSION_PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\S+)\s*')
 #: A version as Python's packages have it, which is what Nova reads.
 _VERSION = re.compile(
-    r'v?(?:(?P<epoch>\d{1,9})!)?(?P<release>\d{1,9}(?:\.\d{1,9}){0,7})'
+    r'v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)'
     r'(?P<pre>[-_.]?(?:alpha|beta|preview|pre|rc|a|b|c)[-_.]?\d*)?'
     r'(?P<post>-\d+|[-_.]?(?:post|rev|r)[-_.]?\d*)?'
     r'(?P<dev>[-_.]?dev[-_.]?\d*)?'
     r'(?P<local>\+[a-z0-9]+(?:[-_.][a-z0-9]+)*)?',
     re.ASCII | re.IGNORECASE,
 )
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+_COMPARISON_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     '<': operator.lt,
     '<=': operator.le,
     '==': operator.eq,
@@ -90,8 +90,8 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     '>=': operator.ge,
     '!=': operator.ne,
 }
-#: Conditions of one version at most.
-_CONDITIONS_MAX = 16
+#: Most characters of a required version that are read; Nova reads more.
+REQUIRED_VERSION_MAX = 255
 
 #: Epoch and release; then -1 for a version before the release itself, 1 for one after it.
 Version = tuple[int, tuple[int, ...], int]
@@ -103,7 +103,7 @@ class ImageRequirements(msgspec.Struct, frozen=True):
 
     :ivar triple: architecture, type and mode; '' where none is asked
     :ivar version: its version as the image writes it, '' where none is asked
-    :ivar conditions: the same as comparisons; None: not to be understood
+    :ivar conditions: ``version`` as comparisons; None: it cannot be parsed
     """
 
     triple: tuple[str, ...]
@@ -112,7 +112,7 @@ class ImageRequirements(msgspec.Struct, frozen=True):
     bits: str
 
     @property
-    def anything(self) -> bool:
+    def has_requirements(self) -> bool:
         return any(self.triple) or bool(self.version or self.bits)
 
 
@@ -140,7 +140,7 @@ class ImagePropertiesFilter(Filter):
             False,
             'Match images as Nova does: each of architecture, hypervisor type and vm mode '
             'may stand anywhere in what the host supports, and version and address bits '
-            'count only where one of the three is asked',
+            'count only if the image names one of the three',
         ),
     )
     image_properties_default_architecture: str
@@ -149,7 +149,7 @@ class ImagePropertiesFilter(Filter):
     def __init__(self, values: 'Mapping[str, Any] | None' = None) -> None:
         super().__init__(values)
         chosen = self.image_properties_default_architecture
-        if chosen and canonical(0, chosen) not in ARCHITECTURES:
+        if chosen and canonical_name(0, chosen) not in ARCHITECTURES:
             raise self.refused(
                 'image_properties_default_architecture',
                 f'{chosen!r} is no architecture that is known',
@@ -157,8 +157,8 @@ class ImagePropertiesFilter(Filter):
             )
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        requirements = self.wanted(spec)
-        if not requirements.anything:
+        requirements = self.image_requirements(spec)
+        if not requirements.has_requirements:
             return None
         if requirements.conditions is None:
             return only(hosts, [])
@@ -167,7 +167,7 @@ class ImagePropertiesFilter(Filter):
         return np.fromiter(supported, np.bool_, len(platforms)).take(hosts.platform)
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
-        requirements, parts = self.wanted(spec), dict[str, int]()
+        requirements, parts = self.image_requirements(spec), dict[str, int]()
         codes, counts = np.unique(hosts.platform.take(rows), return_counts=True)
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
             text = self.problem(hosts.platforms.values[code], requirements)
@@ -176,32 +176,34 @@ class ImagePropertiesFilter(Filter):
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         row = int(rows[0])
-        text = self.problem(hosts.platforms.values[int(hosts.platform[row])], self.wanted(spec))
+        text = self.problem(
+            hosts.platforms.values[int(hosts.platform[row])], self.image_requirements(spec)
+        )
         and_more = f' and {len(rows) - 1} more' if len(rows) > 1 else ''
         return f'fits on {hosts.names[row]}{and_more} with another image: {text}'
 
-    def wanted(self, spec: RequestSpec) -> ImageRequirements:
+    def image_requirements(self, spec: RequestSpec) -> ImageRequirements:
         """Return the requirements of the image of a request."""
         properties = spec.image.properties
         default = (self.image_properties_default_architecture, '', '')
         wanted_values = (
             properties.get(name, d) for name, d in zip(PROPERTIES, default, strict=True)
         )
-        triple = tuple(canonical(i, text) for i, text in enumerate(wanted_values))
+        triple = tuple(canonical_name(i, text) for i, text in enumerate(wanted_values))
         version = properties.get('img_hv_requested_version', '')
         bits = properties.get('hw_maxphysaddr_bits', '')
         if self.image_properties_as_nova and not any(triple):
             version = bits = ''
         return ImageRequirements(
-            triple, version, conditions_of(version), '' if bits == '0' else bits
+            triple, version, parse_version_conditions(version), '' if bits == '0' else bits
         )
 
-    def problem(self, host: Hypervisor, wanted: ImageRequirements) -> str:
+    def problem(self, host: Hypervisor, requirements: ImageRequirements) -> str:
         """Return why a hypervisor cannot run the image, '' where it can."""
         return (
-            self._triple_problem(host, wanted.triple)
-            or _version_problem(host.version, wanted)
-            or _bits_problem(host, wanted.bits)
+            self._triple_problem(host, requirements.triple)
+            or _version_problem(host.version, requirements)
+            or _bits_problem(host, requirements.bits)
         )
 
     def _triple_problem(self, host: Hypervisor, triple: tuple[str, ...]) -> str:
@@ -209,11 +211,13 @@ class ImagePropertiesFilter(Filter):
             return ''
         if not host.supported:
             return 'does not say what images it runs'
-        kinds = [[canonical(i, text) for i, text in enumerate(kind[:3])] for kind in host.supported]
+        kinds = [
+            [canonical_name(i, text) for i, text in enumerate(kind[:3])] for kind in host.supported
+        ]
         if any(self._matches(triple, kind) for kind in kinds):
             return ''
         wanted_values = ' '.join(
-            f'{word} {text}' for word, text in zip(WORDS, triple, strict=True) if text
+            f'{word} {text}' for word, text in zip(PROPERTY_TEXTS, triple, strict=True) if text
         )
         runs = names_of(sorted({' '.join(kind) for kind in kinds}))
         return f'does not run {wanted_values} (runs {runs})'
@@ -225,19 +229,21 @@ class ImagePropertiesFilter(Filter):
         return all(not text or text == other for text, other in zip(triple, padded, strict=True))
 
 
-def canonical(position: int, text: str) -> str:
+def canonical_name(position: int, text: str) -> str:
     """Return a name of an architecture, a hypervisor type or a mode in its usual spelling."""
     name = text.lower()
     return ALIASES[position].get(name, name)
 
 
-def conditions_of(text: str) -> Conditions | None:
+def parse_version_conditions(text: str) -> Conditions | None:
     """Return ``>=2.10,<4`` as comparisons; None: it cannot be parsed."""
+    if len(text) > REQUIRED_VERSION_MAX:
+        return None
     conditions: Conditions = []
-    for part in text.split(',')[: _CONDITIONS_MAX + 1] if text else ():
-        match = _PREDICATE.fullmatch(part)
+    for part in text.split(',') if text else ():
+        match = _VERSION_PREDICATE.fullmatch(part)
         version = _version(match[2]) if match else None
-        if match is None or version is None or len(conditions) == _CONDITIONS_MAX:
+        if match is None or version is None:
             return None
         conditions.append((match[1], version))
     return conditions
@@ -247,23 +253,23 @@ def _version(text: str) -> Version | None:
     match = _VERSION.fullmatch(text)
     if match is None:
         return None
-    release = _trimmed(int(number) for number in match['release'].split('.'))
+    release = _without_trailing_zeros(int(number) for number in match['release'].split('.'))
     side = 1 if match['post'] or match['local'] else 0
     if match['pre'] or (match['dev'] and not match['post']):
         side = -1
     return int(match['epoch'] or 0), release, side
 
 
-def version_of(number: int) -> Version:
+def hypervisor_version(number: int) -> Version:
     """Return a hypervisor's version from its number, three digits per part."""
     parts: list[int] = []
     while number > 0:
         number, part = divmod(number, 1000)
         parts.insert(0, part)
-    return 0, _trimmed(parts), 0
+    return 0, _without_trailing_zeros(parts), 0
 
 
-def _trimmed(parts: Any) -> tuple[int, ...]:
+def _without_trailing_zeros(parts: Any) -> tuple[int, ...]:
     """Return parts without zeroes at the end: 2.0 is 2."""
     trimmed = list(parts)
     while trimmed and not trimmed[-1]:
@@ -271,15 +277,20 @@ def _trimmed(parts: Any) -> tuple[int, ...]:
     return tuple(trimmed)
 
 
-def _version_problem(number: int, wanted: ImageRequirements) -> str:
-    if not wanted.version:
+def _version_problem(number: int, requirements: ImageRequirements) -> str:
+    if not requirements.version:
         return ''
-    if wanted.conditions is None:
-        return f'hypervisor version {wanted.version!r} is not understood (expected e.g. >=2.10,<4)'
-    version = version_of(number)
-    if not number or all(_COMPARE[op](version, other) for op, other in wanted.conditions):
+    if requirements.conditions is None:
+        return (
+            f'hypervisor version {requirements.version!r} is not understood (expected at most '
+            f'{REQUIRED_VERSION_MAX} characters, e.g. >=2.10,<4)'
+        )
+    version = hypervisor_version(number)
+    if not number or all(
+        _COMPARISON_OPERATORS[op](version, other) for op, other in requirements.conditions
+    ):
         return ''
-    return f'hypervisor version {".".join(map(str, version[1]))} is not {wanted.version}'
+    return f'hypervisor version {".".join(map(str, version[1]))} is not {requirements.version}'
 
 
 def _bits_problem(host: Hypervisor, text: str) -> str:

@@ -3,18 +3,14 @@
 
 import numpy as np
 
-from gantt.plugin_api import (
-    LIST_MAX,
-    LITERAL_MAX,
-    BoolArray,
-    Filter,
-    HostTable,
-    InvalidMessage,
-    Option,
-    Places,
-    RequestSpec,
-    places_of,
-)
+from gantt.core.filters.base import Filter
+from gantt.core.messages.request import RequestSpec
+from gantt.core.plugin import Option
+from gantt.core.rules.facts import Places, places_of
+from gantt.core.rules.tree import LIST_MAX, LITERAL_MAX
+from gantt.core.table.columns import BoolArray
+from gantt.core.table.host_table import HostTable
+from gantt.exceptions import InvalidMessage
 
 HINT = 'location'
 EITHER, SITE_FIRST, SITE_LAST = 'either', 'site first', 'site last'

@@ -34,11 +34,11 @@ class MetricsFilter(ConditionsFilter):
 
     def conditions(self, hosts: HostTable, spec: RequestSpec) -> Conditions:
         for name in self.names:
-            yield (name,), _has(hosts, metric_values.values(hosts, name))
+            yield (name,), _has_metric(hosts, metric_values.metric_values(hosts, name))
 
     def parts(self, hosts: HostTable, condition: Condition, rows: IntArray) -> Parts:
         (name,) = condition
-        reported = int(np.count_nonzero(_has(hosts, hosts.metrics.get(name)).take(rows)))
+        reported = int(np.count_nonzero(_has_metric(hosts, hosts.metrics.get(name)).take(rows)))
         yield f'do not report metric {name}', len(rows) - reported
         yield f'report metric {name} too old or out of its bounds', reported
 
@@ -50,5 +50,5 @@ class MetricsFilter(ConditionsFilter):
         return list(dict.fromkeys(name for name in metric_names if name))
 
 
-def _has(hosts: HostTable, metric: FloatArray | None) -> BoolArray:
+def _has_metric(hosts: HostTable, metric: FloatArray | None) -> BoolArray:
     return only(hosts, []) if metric is None else ~np.isnan(metric)

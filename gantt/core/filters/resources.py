@@ -14,7 +14,7 @@ from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 #: Classes whose amounts have a unit in texts -> their names there.
-_NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
+_AMOUNT_NAMES = {'MEMORY_MB': 'RAM', 'DISK_GB': 'disk'}
 
 
 class ResourcesFilter(Filter):
@@ -35,8 +35,8 @@ class ResourcesFilter(Filter):
     local = True
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        if _takes_of_trees(hosts, spec):
-            plain = self._mask(hosts, _own(hosts, spec))
+        if _needs_tree(hosts, spec):
+            plain = self._mask(hosts, _spec_of_host_classes(hosts, spec))
             tree = tree_room.mask(hosts, spec)
             return tree if plain is None else tree & plain
         return self._mask(hosts, spec)
@@ -51,15 +51,15 @@ class ResourcesFilter(Filter):
             fits = hosts.free[code] >= amount
             served = hosts.served(name, amount) if name in shared else None
             if served is not None:
-                _one_piece(hosts, code, amount, fits)
+                _restrict_to_unit_rules(hosts, code, amount, fits)
                 fits |= served
             mask = fits if mask is None else np.logical_and(mask, fits, out=mask)
             if served is None:
-                _one_piece(hosts, code, amount, mask)
+                _restrict_to_unit_rules(hosts, code, amount, mask)
         return mask
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        if _takes_of_trees(hosts, spec):
+        if _needs_tree(hosts, spec):
             mask = self.mask(hosts, spec)
             return mask is None or bool(mask[row])
         for name, amount in spec.resources.items():
@@ -77,7 +77,7 @@ class ResourcesFilter(Filter):
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
         shared = hosts.pools.of_class
-        if _takes_of_trees(hosts, spec):
+        if _needs_tree(hosts, spec):
             return None
         if shared and any(hosts.has(row, n, a) for n, a in spec.resources.items() if n in shared):
             return None  # it may take of itself what pools have, too
@@ -92,9 +92,9 @@ class ResourcesFilter(Filter):
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Return parts that count each host for the first class that it is short of."""
-        if not _takes_of_trees(hosts, spec):
+        if not _needs_tree(hosts, spec):
             return self._detail(hosts, spec, rows)
-        plain = _own(hosts, spec)
+        plain = _spec_of_host_classes(hosts, spec)
         plain_mask = self._mask(hosts, plain) if plain.resources else None
         short = np.zeros(len(rows), np.bool_) if plain_mask is None else ~plain_mask.take(rows)
         numbers: dict[str, Any] = {'parts': {}, 'best': {}}
@@ -125,7 +125,7 @@ class ResourcesFilter(Filter):
                 need, largest_text = format_amount(name, amount), format_amount(name, largest)
                 part = f'too little free {name} (need {need}, best has {largest_text})'
                 if count == 1 and served is not None:
-                    public, part = part, part + _of_pools(hosts, int(rows[short][0]), name)
+                    public, part = part, part + _pools_text(hosts, int(rows[short][0]), name)
                     public_parts[part] = public
                 parts[part] = count
                 rows = rows[~short]
@@ -134,14 +134,16 @@ class ResourcesFilter(Filter):
             if not len(rows) or code is None:
                 break
             fits = np.ones(len(hosts), np.bool_)
-            _one_piece(hosts, code, amount, fits)
+            _restrict_to_unit_rules(hosts, code, amount, fits)
             served = hosts.served(name, amount)
             wrong = ~(fits if served is None else fits | served).take(rows)
             count = int(np.count_nonzero(wrong))
             if count:
                 parts[f'{name} not to be had as {format_amount(name, amount)} in one piece'] = count
                 rows = rows[~wrong]
-        return {'parts': parts, 'best': best} | ({'told': public_parts} if public_parts else {})
+        return {'parts': parts, 'best': best} | (
+            {'public_parts': public_parts} if public_parts else {}
+        )
 
     def facts(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str] | None:
         pools = hosts.pools
@@ -150,7 +152,7 @@ class ResourcesFilter(Filter):
         host, texts = hosts.host_state(row), []
         for name in spec.resources:
             of_pools = ''.join(
-                f', {format_amount(name, pools.free(pool, name))} in pool {pools.of_id[pool].name}'
+                f', {format_amount(name, pools.free(pool, name))} in pool {pools.by_id[pool].name}'
                 for pool in pools.serving(host.provider_id, name)
             )
             texts.append(f'{format_amount(name, host.free(name))} {name} free{of_pools}')
@@ -158,7 +160,7 @@ class ResourcesFilter(Filter):
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         """Return the host with the least relative shortage, with each class."""
-        if _takes_of_trees(hosts, spec):
+        if _needs_tree(hosts, spec):
             row = int(rows[0])
             parts = self.detail(hosts, spec, rows[:1])['parts']
             text = ' and '.join(parts).replace('best has', 'has')
@@ -180,42 +182,46 @@ class ResourcesFilter(Filter):
                 name = problem.resource_class
                 available[name] = min(problem.have, available.get(name, problem.have))
         if problems and all(problem.lack and problem.have > 0 for problem in problems):
-            bounds = ' and '.join(_bound(name, amount) for name, amount in available.items())
+            bounds = ' and '.join(_bound_text(name, amount) for name, amount in available.items())
             return f'fits if {bounds} (on {hosts.names[row]})'
         return f'nearest is {hosts.names[row]}: {"; ".join(map(str, problems))}'
 
 
-def _takes_of_trees(hosts: HostTable, spec: RequestSpec) -> bool:
+def _needs_tree(hosts: HostTable, spec: RequestSpec) -> bool:
     """Return ``tree_room.concerns``, which is called only where providers are nested."""
     if spec.tree is not None:
         return True
-    return bool(hosts.pools.nested.of_class) and tree_room.concerns(hosts, spec)
+    return bool(hosts.pools.nested.of_class) and tree_room.needs_tree(hosts, spec)
 
 
-def _own(hosts: HostTable, spec: RequestSpec) -> RequestSpec:
+def _spec_of_host_classes(hosts: HostTable, spec: RequestSpec) -> RequestSpec:
     """Return the spec of classes that no provider below the hosts has."""
     nested = hosts.pools.nested.of_class
     amounts = {name: amount for name, amount in spec.resources.items() if name not in nested}
     return spec.taking(amounts)
 
 
-def _of_pools(hosts: HostTable, row: int, name: str) -> str:
+def _pools_text(hosts: HostTable, row: int, name: str) -> str:
     """Return the pools that serve a host, with their free amounts, for operators."""
     pools = hosts.pools
     texts = [
-        f'pool {pools.of_id[pool].name} has {format_amount(name, max(pools.free(pool, name), 0))}'
+        f'pool {pools.by_id[pool].name} has {format_amount(name, max(pools.free(pool, name), 0))}'
         for pool in pools.serving(hosts.hosts[row].id, name)
     ]
     return f'; {names_of(texts)}' if texts else '; no pool of it serves the host'
 
 
-def _bound(name: str, amount: int) -> str:
+def _bound_text(name: str, amount: int) -> str:
     """Return a bound as text: ``RAM <= 6.2 GiB``, ``VCPU <= 8``."""
     amount_text = format_amount(name, amount)
-    return f'{_NAMES[name]} <= {amount_text}' if name in _NAMES else f'{name} <= {amount}'
+    return (
+        f'{_AMOUNT_NAMES[name]} <= {amount_text}'
+        if name in _AMOUNT_NAMES
+        else f'{name} <= {amount}'
+    )
 
 
-def _one_piece(hosts: HostTable, code: int, amount: int, mask: BoolArray) -> None:
+def _restrict_to_unit_rules(hosts: HostTable, code: int, amount: int, mask: BoolArray) -> None:
     """Narrow ``mask`` to hosts whose unit rules admit ``amount``."""
     if amount > hosts.largest_floor[code]:
         mask &= hosts.largest[code] >= amount

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.filters.base import UNBOUNDED, ClosingFilter, grouped_by_problem
-from gantt.core.group_policies.one_member import PolicyCost, costs
+from gantt.core.filters.base import UNBOUNDED, RelaxableFilter, grouped_by_problem
+from gantt.core.group_policies.one_member import PolicyCost, costs_of_policies
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
-from gantt.core.records.decision import Contradiction
-from gantt.core.records.rule_texts import GROUP, is_users, plain_text
-from gantt.core.rules import ladder, layers
+from gantt.core.records.decision import GROUP_SOURCE, Contradiction, is_rule_of_user, plain_text
+from gantt.core.rules import layers
 from gantt.core.rules.facts import FACTS
-from gantt.core.rules.ladder import Scope
-from gantt.core.rules.layers import Layer
+from gantt.core.rules.layers import Layer, Scope
 from gantt.core.rules.rule import Rule, Strength
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
@@ -24,11 +22,11 @@ from gantt.core.table.host_table import HostTable
 #: Layers of the operator and of the user without rules.
 NO_RULES = (Layer(), Layer())
 #: Strength of policies of a group that are steps of the ladder, beside the rules.
-_DROP = ('drop',)
-FEWER = 'meeting fewer of the rules that may be given up than others'
+_DROP_STRENGTH = ('drop',)
+FEWER_RULES_REASON = 'meeting fewer of the rules that may be given up than others'
 
 
-class RulesFilter(ClosingFilter):
+class RulesFilter(RelaxableFilter):
     """Meets every hard rule, and as many as anybody of those that may be given up."""
 
     reason = 'against the rules'
@@ -52,7 +50,7 @@ class RulesFilter(ClosingFilter):
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
         try:
-            self._configured = layers.configured(self.operator_rules)
+            self._configured = layers.configured_rules(self.operator_rules)
         except exceptions.InvalidRule as e:
             raise self.refused('operator_rules', e.message, 'Correct it') from None
         for rule in self._configured:
@@ -63,7 +61,7 @@ class RulesFilter(ClosingFilter):
                 raise self.refused('operator_rules', problem, 'Correct it')
         self._users = frozenset(self.user_facts)
         for name in sorted(self._users - FACTS.keys()):
-            problem = f'there is no fact {name}; known: {", ".join(FACTS)}'
+            problem = f'expected the name of a fact, got {name}; known: {", ".join(FACTS)}'
             raise self.refused('user_facts', problem, 'Correct it')
 
     # -- the request -----------------------------------------------------------
@@ -71,10 +69,10 @@ class RulesFilter(ClosingFilter):
     def check_request(self, spec: RequestSpec) -> None:
         if spec.flavor.extra_specs:
             layers.flavor_rules(spec)
-        texts = spec.hints.get(layers.HINT)
+        texts = spec.hints.get(layers.RULES_HINT)
         if not texts:
             return
-        layers.of_user(spec)
+        layers.user_layer(spec)
         if not self._users:
             return
         for number, rule in enumerate(layers.user_rules(tuple(texts))):
@@ -83,7 +81,7 @@ class RulesFilter(ClosingFilter):
             ]
             if hidden:
                 raise exceptions.InvalidRule(
-                    field=f'request.spec.hints.{layers.HINT}[{number}]',
+                    field=f'request.spec.hints.{layers.RULES_HINT}[{number}]',
                     problem=f'rules of users may not be about {hidden[0]}; '
                     f'expected one of {", ".join(sorted(self._users))}',
                     at=0,
@@ -95,15 +93,15 @@ class RulesFilter(ClosingFilter):
     def _layers(self, hosts: HostTable, spec: RequestSpec) -> Sequence[Layer]:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
             return ()  # where there can be no rules, none are read
-        operator = layers.of_operator(hosts, spec, self._configured)
-        user = layers.of_user(spec)
+        operator = layers.operator_layer(hosts, spec, self._configured)
+        user = layers.user_layer(spec)
         return (operator, user) if operator.binding or user.binding else ()
 
     # -- the hosts -------------------------------------------------------------
 
     def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
         rule_layers = self._layers(hosts, spec)
-        return ladder.narrow(hosts, spec, alive, rule_layers) if rule_layers else None
+        return layers.narrow_hosts(hosts, spec, alive, rule_layers) if rule_layers else None
 
     def mask_among_for(
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
@@ -111,11 +109,11 @@ class RulesFilter(ClosingFilter):
         if not _has_steps(spec):
             return self.mask_among(hosts, spec, alive)
 
-        def dropped(left: BoolArray) -> Mapping[int, FloatArray]:
-            return _policies_lost(hosts, spec, left, consumer)
+        def dropped(remaining: BoolArray) -> Mapping[int, FloatArray]:
+            return _policies_lost(hosts, spec, remaining, consumer)
 
-        layers = self._layers(hosts, spec) or NO_RULES
-        return ladder.narrow(hosts, spec, alive, layers, dropped)
+        rule_layers = self._layers(hosts, spec) or NO_RULES
+        return layers.narrow_hosts(hosts, spec, alive, rule_layers, dropped)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         rule_layers = self._layers(hosts, spec)
@@ -128,7 +126,7 @@ class RulesFilter(ClosingFilter):
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         rule_layers = self._layers(hosts, spec)
-        if _has_steps(spec) or not ladder.steadfast(rule_layers):
+        if _has_steps(spec) or not layers.is_unaffected_by_picks(rule_layers):
             return False  # others may be the better ones now
         return all(
             rule.is_met(hosts, spec, row)
@@ -143,7 +141,7 @@ class RulesFilter(ClosingFilter):
 
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
         rule_layers = self._layers(hosts, spec)
-        return ladder.given_up(hosts, spec, row, rule_layers) if rule_layers else []
+        return layers.rules_given_up(hosts, spec, row, rule_layers) if rule_layers else []
 
     def given_up_for(
         self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
@@ -154,12 +152,12 @@ class RulesFilter(ClosingFilter):
         for rule in self._hard(hosts, spec):
             hard &= rule.mask(hosts, spec)
         unmet_policies = _policies_unmet(hosts, spec, row, hard, consumer)
-        return ladder.given_up(
+        return layers.rules_given_up(
             hosts, spec, row, self._layers(hosts, spec) or NO_RULES, unmet_policies
         )
 
     def steps(self, hosts: HostTable, spec: RequestSpec) -> list[tuple[tuple[int, int], BoolArray]]:
-        return ladder.steps(hosts, spec, self._layers(hosts, spec))
+        return layers.steps(hosts, spec, self._layers(hosts, spec))
 
     # -- why ---------------------------------------------------------------------
 
@@ -172,12 +170,12 @@ class RulesFilter(ClosingFilter):
             if not met.all():
                 text = f'against the rule {rule}'
                 parts[text] = parts.get(text, 0) + int(np.count_nonzero(~met))
-                if not is_users(str(rule)):
+                if not is_rule_of_user(str(rule)):
                     public_parts[text] = f'against {plain_text(str(rule))}'
                 remaining = remaining[met]
         if len(remaining):
-            parts[FEWER] = len(remaining)
-        return {'parts': parts} | ({'told': public_parts} if public_parts else {})
+            parts[FEWER_RULES_REASON] = len(remaining)
+        return {'parts': parts} | ({'public_parts': public_parts} if public_parts else {})
 
     def _hard(self, hosts: HostTable, spec: RequestSpec) -> list[Rule]:
         return [rule for layer in self._layers(hosts, spec) for rule in layer.hard]
@@ -201,7 +199,7 @@ class RulesFilter(ClosingFilter):
     def contradiction(
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray
     ) -> Contradiction | None:
-        rules, scope = ladder.conflict(hosts, spec, alive, self._layers(hosts, spec))
+        rules, scope = layers.conflicting_rules(hosts, spec, alive, self._layers(hosts, spec))
         if not rules:
             return None
         if scope is Scope.FITTING:
@@ -231,7 +229,9 @@ def _policies_lost(
 
     :param left: rows that meet all that is hard
     """
-    costs_by_order = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
+    costs_by_order = _costs_by_order(
+        costs_of_policies(hosts, spec, consumer, could=left, strengths=_DROP_STRENGTH)
+    )
     return {
         order: np.sum([cost.by_row for cost in step_costs], axis=0)
         for order, step_costs in costs_by_order.items()
@@ -242,14 +242,20 @@ def _policies_unmet(
     hosts: HostTable, spec: RequestSpec, row: int, left: BoolArray, consumer: str
 ) -> Mapping[int, list[str]]:
     """Return order -> the policies of that order that a host does not meet; all orders are keys."""
-    costs_by_order = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
+    costs_by_order = _costs_by_order(
+        costs_of_policies(hosts, spec, consumer, could=left, strengths=_DROP_STRENGTH)
+    )
     return {
-        order: [f'drop {order}: {cost.line} ({GROUP})' for cost in step_costs if not cost.met[row]]
+        order: [
+            f'drop {order}: {cost.line} ({GROUP_SOURCE})'
+            for cost in step_costs
+            if not cost.met[row]
+        ]
         for order, step_costs in costs_by_order.items()
     }
 
 
-def _by_order(policy_costs: list[PolicyCost]) -> dict[int, list[PolicyCost]]:
+def _costs_by_order(policy_costs: list[PolicyCost]) -> dict[int, list[PolicyCost]]:
     by_order: dict[int, list[PolicyCost]] = {}
     for cost in policy_costs:
         if cost.policy.drop is not None:

@@ -36,7 +36,7 @@ class TraitsFilter(ConditionsFilter):
         if None in codes:
             return only(hosts, [])  # no host has ever had it
         required = words_of(code for code in codes if code is not None)
-        forbidden = _known(hosts, spec.forbidden_traits)
+        forbidden = _known_traits(hosts, spec.forbidden_traits)
         mask: BoolArray | None = None
         for word in required.keys() | forbidden.keys():
             want, never = required.get(word, 0), forbidden.get(word, 0)
@@ -46,7 +46,7 @@ class TraitsFilter(ConditionsFilter):
             right = (hosts.traits[word] & np.uint64(want | never)) == np.uint64(want)
             mask = right if mask is None else np.logical_and(mask, right, out=mask)
         for names in spec.any_traits:
-            has_one = has_any(hosts.traits, _known(hosts, names))
+            has_one = has_any(hosts.traits, _known_traits(hosts, names))
             mask = has_one if mask is None else np.logical_and(mask, has_one, out=mask)
         return mask
 
@@ -56,7 +56,7 @@ class TraitsFilter(ConditionsFilter):
             *((f'forbidden trait {name}', [name], False) for name in spec.forbidden_traits),
             *((f'none of the traits {names_of(names)}', names, True) for names in spec.any_traits),
         ):
-            yield (text,), has_any(hosts.traits, _known(hosts, names)) == expected
+            yield (text,), has_any(hosts.traits, _known_traits(hosts, names)) == expected
 
     def unknown(self, hosts: HostTable, spec: RequestSpec) -> Iterable[UnknownFacts]:
         # A trait removed from the last host that had it still has a code in the table.
@@ -68,6 +68,6 @@ class TraitsFilter(ConditionsFilter):
                 yield from (UnknownFacts('trait', name, list(had)) for name in names)
 
 
-def _known(hosts: HostTable, names: list[str]) -> dict[int, int]:
+def _known_traits(hosts: HostTable, names: list[str]) -> dict[int, int]:
     codes = map(hosts.trait_codes.get, names)
     return words_of(code for code in codes if code is not None)

@@ -16,12 +16,12 @@ from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.filters.base import has_any
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import format_amount
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.provider import SharedPool
 from gantt.core.table.columns import BoolArray, IntArray, words_of
 from gantt.core.table.host_table import HostTable
 
 #: Reason for removing a host that meets all conditions.
-NOT_TOGETHER = 'no choice of providers that all groups go together on'
+NOT_TOGETHER_REASON = 'no choice of providers that all groups go together on'
 
 
 class TreeCondition(NamedTuple):
@@ -38,12 +38,12 @@ class TreeCondition(NamedTuple):
     part: Part | None = None
 
 
-def concerns(hosts: HostTable, spec: RequestSpec) -> bool:
+def needs_tree(hosts: HostTable, spec: RequestSpec) -> bool:
     """Return whether a request has more than amounts of the host itself and of shared pools."""
     return spec.tree is not None or hosts.pools.nested.have_any(spec.resources)
 
 
-def query(hosts: HostTable, spec: RequestSpec) -> CandidatesQuery:
+def tree_query(hosts: HostTable, spec: RequestSpec) -> CandidatesQuery:
     """Return the query for the tree of each host."""
     return hosts.tree_query(spec)
 
@@ -61,28 +61,28 @@ def conditions(hosts: HostTable, spec: RequestSpec) -> Iterator[TreeCondition]:
     tree = spec.tree
     if tree is not None:
         for name in tree.root_required:
-            has_trait = _with_traits(hosts, [name])
+            has_trait = _hosts_with_traits(hosts, [name])
             yield TreeCondition(has_trait.astype(np.int64), 1, f'no trait {name} of the root')
         for name in tree.root_forbidden:
-            lacks = ~_with_traits(hosts, [name])
+            lacks = ~_hosts_with_traits(hosts, [name])
             yield TreeCondition(lacks.astype(np.int64), 1, f'forbidden trait {name} of the root')
-    tree_query = query(hosts, spec)
+    query = tree_query(hosts, spec)
     keys: set[object] = set()
     isolated = [
-        Counter(_key(part) for part in tree_query.parts() if part.suffix in names)
-        for names in tree_query.apart
+        Counter(_part_key(part) for part in query.parts() if part.suffix in names)
+        for names in query.apart
     ]
-    for part in tree_query.parts():
-        key = _key(part)
+    for part in query.parts():
+        key = _part_key(part)
         if key in keys:
             continue
         keys.add(key)
         least = max([1, *(likes[key] for likes in isolated)])
         if part.group.in_tree is not None:
-            inside = _in_tree(hosts, part.group.in_tree)
+            inside = _hosts_of_tree(hosts, part.group.in_tree)
             yield TreeCondition(inside, 1, f'not the tree of {part.group.in_tree}')
         if part.amounts:
-            yield TreeCondition(_counts(hosts, part), least, '', part)
+            yield TreeCondition(_provider_counts(hosts, part), least, '', part)
 
 
 def detail(hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
@@ -93,15 +93,15 @@ def detail(hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any
         count = int(np.count_nonzero(short))
         if count:
             text = condition.text or _text(condition.part, condition.least)
-            text += _best(hosts, condition.part, rows[short])
+            text += _largest_amount_text(hosts, condition.part, rows[short])
             parts[text] = parts.get(text, 0) + count
             rows = rows[~short]
     if len(rows):
-        parts[NOT_TOGETHER] = len(rows)
+        parts[NOT_TOGETHER_REASON] = len(rows)
     return {'parts': parts} if parts else {}
 
 
-def _best(hosts: HostTable, part: Part | None, rows: IntArray) -> str:
+def _largest_amount_text(hosts: HostTable, part: Part | None, rows: IntArray) -> str:
     """Return a text of the largest amount of the requested class on these hosts."""
     if part is None or len(part.amounts) != 1:
         return ''
@@ -122,15 +122,15 @@ def _text(part: Part | None, least: int) -> str:
         named.append('in the aggregates asked for')
     of_kind = f' ({", ".join(named)})' if named else ''
     if least == 1:
-        return f'no one provider with {_left(amounts, part.whole)}{of_kind}'
-    return f'fewer than {least} providers with {_left(amounts, part.whole)} on each{of_kind}'
+        return f'no one provider with {_left_text(amounts, part.whole)}{of_kind}'
+    return f'fewer than {least} providers with {_left_text(amounts, part.whole)} on each{of_kind}'
 
 
-def _left(amounts: str, whole: bool) -> str:
+def _left_text(amounts: str, whole: bool) -> str:
     return f'at least {amounts} and all of it free' if whole else f'{amounts} left'
 
 
-def _key(part: Part) -> object:
+def _part_key(part: Part) -> object:
     """Return a key equal for parts that the same providers may give."""
     group = part.group
     return (
@@ -139,24 +139,24 @@ def _key(part: Part) -> object:
     )
 
 
-def _counts(hosts: HostTable, part: Part) -> IntArray:
+def _provider_counts(hosts: HostTable, part: Part) -> IntArray:
     """Return how many providers may give a part to each host, by itself."""
     counts = hosts.nested_counts(part)
-    own_mask = _own(hosts, part)
+    own_mask = _hosts_able_to_supply(hosts, part)
     if own_mask is not None:
         counts = counts + own_mask
     pools = hosts.pools
     names = [name for name, _ in part.amounts]
     if pools.of_class and all(name in pools.of_class for name in names):
         for pool in pools.of_class[names[0]]:
-            if _gives(hosts, pools.of_id[pool], part):
+            if _can_pool_supply(hosts, pools.by_id[pool], part):
                 served = np.zeros(len(hosts), np.int64)
                 served[pools.rows_of(pool)] = 1
                 counts = counts + served
     return counts
 
 
-def _own(hosts: HostTable, part: Part) -> BoolArray | None:
+def _hosts_able_to_supply(hosts: HostTable, part: Part) -> BoolArray | None:
     """Return hosts that may give a part themselves; None: no host has one of the classes."""
     codes = [hosts.class_code(name) for name, _ in part.amounts]
     if any(code is None or not hosts.anybody_has(code) for code in codes):
@@ -175,9 +175,9 @@ def _own(hosts: HostTable, part: Part) -> BoolArray | None:
         fits &= taken % np.maximum(hosts.step[code], 1) == 0
     group = part.group
     for names in group.required:
-        fits &= _with_traits(hosts, names)
+        fits &= _hosts_with_traits(hosts, names)
     if group.forbidden:
-        fits &= ~_with_traits(hosts, group.forbidden)
+        fits &= ~_hosts_with_traits(hosts, group.forbidden)
     if part.suffix:
         for names in group.member_of:
             fits &= has_any(hosts.aggregates, hosts.aggregate_bits(names))
@@ -187,11 +187,11 @@ def _own(hosts: HostTable, part: Part) -> BoolArray | None:
     return fits
 
 
-def _gives(hosts: HostTable, pool: SharedPool, part: Part) -> bool:
+def _can_pool_supply(hosts: HostTable, pool: SharedPool, part: Part) -> bool:
     """Return whether a pool may give a part."""
     group, traits, aggregates = part.group, set(pool.traits), set(pool.aggregates)
     if not all(
-        name in pool.inventories and hosts.pools.may_give(pool.id, name, amount, part.whole)
+        name in pool.inventories and hosts.pools.can_supply(pool.id, name, amount, part.whole)
         for name, amount in part.amounts
     ):
         return False
@@ -205,17 +205,17 @@ def _gives(hosts: HostTable, pool: SharedPool, part: Part) -> bool:
     )
 
 
-def _with_traits(hosts: HostTable, names: Any) -> BoolArray:
-    """Return hosts that have one of these traits."""
+def _hosts_with_traits(hosts: HostTable, names: Any) -> BoolArray:
+    """Return hosts that have one of the named traits."""
     codes = map(hosts.trait_codes.get, names)
     return has_any(hosts.traits, words_of(code for code in codes if code is not None))
 
 
-def _in_tree(hosts: HostTable, uuid: str) -> IntArray:
+def _hosts_of_tree(hosts: HostTable, uuid: str) -> IntArray:
     """Return the host whose tree has a provider, or the hosts that it serves as a pool."""
     inside = np.zeros(len(hosts), np.int64)
     pool = next(
-        (candidate for candidate in hosts.pools.of_id.values() if candidate.uuid == uuid), None
+        (candidate for candidate in hosts.pools.by_id.values() if candidate.uuid == uuid), None
     )
     if pool is not None and pool.is_shared:
         inside[hosts.pools.rows_of(pool.id)] = 1

@@ -12,7 +12,7 @@ from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 #: Most hosts evaluated one by one where nearly all are unchanged.
-_ONE_BY_ONE = 32
+_ROW_BY_ROW_MAX = 32
 
 
 class _TypesCache:
@@ -39,8 +39,8 @@ class TypeAffinityFilter(Filter):
             'type_affinity_ignores_unknown',
             bool,
             False,
-            'Guests of which nobody said the flavor are no obstacle to TypeAffinityFilter, and '
-            'requests that name none meet none. False: they are of another flavor than any',
+            'TypeAffinityFilter ignores guests whose flavor is unknown, and passes all hosts for '
+            'requests that name no flavor. False: an unknown flavor differs from every other',
         ),
     )
     type_affinity_ignores_unknown: bool
@@ -49,11 +49,11 @@ class TypeAffinityFilter(Filter):
         # Hosts that may have changed since the last request of the flavor are evaluated one by one.
         flavor_name = name_of(spec.flavor)
         types_of_others = hosts.array_cache.get(
-            (self, flavor_name), (), lambda: self._all(hosts, flavor_name)
+            (self, flavor_name), (), lambda: self._mask_of_all_hosts(hosts, flavor_name)
         )
         now, moved = hosts.placed.flavors_moved(types_of_others.at)
-        if moved is None or len(moved) > max(_ONE_BY_ONE, len(hosts) >> 6):
-            fresh = self._all(hosts, flavor_name)
+        if moved is None or len(moved) > max(_ROW_BY_ROW_MAX, len(hosts) >> 6):
+            fresh = self._mask_of_all_hosts(hosts, flavor_name)
             types_of_others.mask, now = fresh.mask, fresh.at
             moved = ()
         for provider_id in moved:
@@ -62,13 +62,13 @@ class TypeAffinityFilter(Filter):
         types_of_others.at = now
         return None if types_of_others.mask.all() else types_of_others.mask.copy()
 
-    def _all(self, hosts: HostTable, mine: str | None) -> '_TypesCache':
+    def _mask_of_all_hosts(self, hosts: HostTable, mine: str | None) -> '_TypesCache':
         """Return the mask by the present guests of all hosts."""
         rows = hosts.row_by_id
         barring = [
             by_host
             for flavor, by_host in hosts.placed.by_flavor().items()
-            if self._bars(flavor or None, mine)
+            if self._excludes(flavor or None, mine)
         ]
         mask = np.ones(len(hosts), np.bool_)
         mask[[rows[host] for by_host in barring for host in by_host]] = False
@@ -76,10 +76,10 @@ class TypeAffinityFilter(Filter):
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         flavor_name = name_of(spec.flavor)
-        return not any(self._bars(flavor, flavor_name) for flavor in _flavors_on(hosts, row))
+        return not any(self._excludes(flavor, flavor_name) for flavor in _flavors_on(hosts, row))
 
-    def _bars(self, flavor: str | None, mine: str | None) -> bool:
-        """Return whether a guest of one flavor rules out one of another."""
+    def _excludes(self, flavor: str | None, mine: str | None) -> bool:
+        """Return whether a guest of one flavor excludes a guest of another."""
         if flavor is None or mine is None:
             return not self.type_affinity_ignores_unknown
         return flavor != mine
@@ -88,29 +88,31 @@ class TypeAffinityFilter(Filter):
         """Return parts that count each host for the first of its flavors, by name."""
         parts: dict[str, int] = {}
         for row in rows.tolist():
-            text = f'has guests of {self._in_the_way(hosts, spec, row)[0]}'
+            text = f'has guests of {self._other_flavors(hosts, spec, row)[0]}'
             parts[text] = parts.get(text, 0) + 1
         return {'parts': parts}
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        counts = [self._count(hosts, spec, row) for row in rows.tolist()]
+        counts = [self._count_other_flavors(hosts, spec, row) for row in rows.tolist()]
         best = int(np.argmin(counts))
         row = int(rows[best])
-        flavors = names_of(self._in_the_way(hosts, spec, row))
+        flavors = names_of(self._other_flavors(hosts, spec, row))
         guests = 'guest' if counts[best] == 1 else f'{counts[best]} guests'
         return f'fits on {hosts.names[row]} without its {guests} of {flavors}'
 
-    def _in_the_way(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str]:
+    def _other_flavors(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[str]:
         flavor_name = name_of(spec.flavor)
-        barring = {flavor for flavor in _flavors_on(hosts, row) if self._bars(flavor, flavor_name)}
+        barring = {
+            flavor for flavor in _flavors_on(hosts, row) if self._excludes(flavor, flavor_name)
+        }
         named = sorted(f'flavor {flavor}' for flavor in barring if flavor is not None)
         return [*named, *(['no known flavor'] if None in barring else [])]
 
-    def _count(self, hosts: HostTable, spec: RequestSpec, row: int) -> int:
+    def _count_other_flavors(self, hosts: HostTable, spec: RequestSpec, row: int) -> int:
         flavor_name = name_of(spec.flavor)
-        return sum(self._bars(flavor, flavor_name) for flavor in _flavors_on(hosts, row))
+        return sum(self._excludes(flavor, flavor_name) for flavor in _flavors_on(hosts, row))
 
 
 def _flavors_on(hosts: HostTable, row: int) -> list[str | None]:
     """Return the flavors of the guests of a host, one for each claim."""
-    return [placed.flavor for placed in hosts.placed.on(int(hosts.ids[row])).values()]
+    return [placed.flavor for placed in hosts.placed.on_provider(int(hosts.ids[row])).values()]

@@ -11,17 +11,16 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from gantt.core.group_policies import standing
-from gantt.core.group_policies.forms import PolicyForms
-from gantt.core.group_policies.levels import UNKNOWN, Levels
-from gantt.core.group_policies.policies import JointPolicy, PolicyForm, added
-from gantt.core.messages.level_policy import LevelPolicy
+from gantt.core.group_policies.forms import PolicyForms, present_guests_of_request
+from gantt.core.group_policies.levels import UNKNOWN_DOMAIN, Levels
+from gantt.core.group_policies.policies import JointPolicy, PolicyForm, added_cost, with_eligible
+from gantt.core.messages.policy_set import LevelPolicy
 from gantt.core.messages.request import RequestSpec
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 
-class _Alone:
+class _SingleUnit:
     """Units of which one is placed, and the others have no place.
 
     :ivar names: names of the members; the first is the one that is placed
@@ -40,7 +39,7 @@ class _Alone:
 class PolicyCost(msgspec.Struct, frozen=True, eq=False):
     """Cost of a policy by host for the member.
 
-    :ivar policy: as it was given
+    :ivar policy: the policy as it was given
     :ivar line: the policy in words
     :ivar by_row: what the member would add to its violation, by row; 0: the policy is met
     """
@@ -56,7 +55,7 @@ class PolicyCost(msgspec.Struct, frozen=True, eq=False):
         return met
 
 
-def costs(
+def costs_of_policies(
     table: HostTable,
     spec: RequestSpec,
     consumer: str = '',
@@ -73,8 +72,8 @@ def costs(
     """
     policy_costs, could = [], table.enabled if could is None else could
     for policy, form in _forms(table, spec, consumer, strengths):
-        nowhere = np.full(len(form.of), -1, np.int64)
-        cost = added(_with_eligible(form, could), 0, nowhere, 1)
+        nowhere = np.full(len(form.subject_units), -1, np.int64)
+        cost = added_cost(with_eligible(form, could), 0, nowhere, 1)
         policy_costs.append(PolicyCost(policy, form.line, cost))
     return policy_costs
 
@@ -89,18 +88,19 @@ def domains_to_choose(
     return [
         form.codes
         for _, form in _forms(table, spec, '', strengths)
-        if form.form is PolicyForm.TOGETHER and not form.standing.any()
+        if form.form is PolicyForm.TOGETHER and not form.present.any()
     ]
 
 
-class Awaited(NamedTuple):
+class MembersToCome(NamedTuple):
     """Named members still to be placed that a member has to be near to, or they to it.
 
-    :ivar domains: by row, the domain in which the one is near that the other is in
-    :ivar may: by row, whether it may come there: others that wait for it do so nowhere else
-    :ivar coming: number of their names
-    :ivar together: whether members of the same description are to be in one domain, as one is near
-        to them
+    :ivar domains: domain by row; the member and the members to come have to share one
+    :ivar may: mask of rows that the member may be placed on: in domains of the guests that wait for
+        it, if any
+    :ivar coming: number of names of members to come
+    :ivar together: whether members of one description are to be in one domain, as one member is
+        near to all of them
     """
 
     domains: IntArray
@@ -109,7 +109,7 @@ class Awaited(NamedTuple):
     together: bool
 
 
-def awaited(table: HostTable, spec: RequestSpec, consumer: str) -> Awaited | None:
+def members_to_come(table: HostTable, spec: RequestSpec, consumer: str) -> MembersToCome | None:
     """Return the members that hard and droppable ``near`` policies wait for; None: no such."""
     group = spec.group
     if group is None or group.policies is None or not group.policies.has_near_members:
@@ -117,28 +117,30 @@ def awaited(table: HostTable, spec: RequestSpec, consumer: str) -> Awaited | Non
     forms = [
         form
         for _, form in _forms(table, spec, consumer, ('hard', 'drop'))
-        if form.form is PolicyForm.NEAR and not form.stands and _waits(form)
+        if form.form is PolicyForm.NEAR and not form.has_target and _waits_for_others(form)
     ]
     if not forms:
         return None
-    domains = joined([form.codes for form in forms])
-    may = domains != UNKNOWN
+    domains = joined_domains([form.codes for form in forms])
+    may = domains != UNKNOWN_DOMAIN
     for form in forms:
-        if form.standing.any():
-            may &= form.standing.take(form.codes, mode='clip') > 0
-    coming = np.logical_or.reduce([form.to if form.of[0] else form.of for form in forms])
-    together = any(form.of[0] for form in forms)
-    return Awaited(domains, may, int(np.count_nonzero(coming)), together)
+        if form.present.any():
+            may &= form.present.take(form.codes, mode='clip') > 0
+    coming = np.logical_or.reduce(
+        [form.target_units if form.subject_units[0] else form.subject_units for form in forms]
+    )
+    together = any(form.subject_units[0] for form in forms)
+    return MembersToCome(domains, may, int(np.count_nonzero(coming)), together)
 
 
-def _waits(form: JointPolicy) -> bool:
+def _waits_for_others(form: JointPolicy) -> bool:
     """Return whether the member is to be near to named others, or they to it, all unplaced."""
-    if form.of[0]:
-        return bool(form.to.any())
-    return bool(form.of.any()) and not form.standing.any()
+    if form.subject_units[0]:
+        return bool(form.target_units.any())
+    return bool(form.subject_units.any()) and not form.present.any()
 
 
-def joined(levels: Sequence[np.ndarray]) -> IntArray:
+def joined_domains(levels: Sequence[np.ndarray]) -> IntArray:
     """Return one code for each combination of domains, by row; -1 where one is not known."""
     codes_joined = np.zeros(len(levels[0]), np.int64)
     for codes in levels:
@@ -146,7 +148,7 @@ def joined(levels: Sequence[np.ndarray]) -> IntArray:
             codes_joined * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True
         )
     for codes in levels:
-        codes_joined[codes == UNKNOWN] = UNKNOWN
+        codes_joined[codes == UNKNOWN_DOMAIN] = UNKNOWN_DOMAIN
     return codes_joined
 
 
@@ -166,8 +168,8 @@ def _forms(
     if not selected:
         return
     member = policies.member_of(group.member)
-    levels, units = Levels(table), _Alone(member, policies.names)
-    guests = standing.of_request(table, group, policies, consumer)
+    levels, units = Levels(table), _SingleUnit(member, policies.names)
+    guests = present_guests_of_request(table, group, policies, consumer)
     for index, policy in selected:
         forms = PolicyForms(
             levels,
@@ -180,21 +182,11 @@ def _forms(
             one_by_one=True,
         )
         for form in forms.all():
-            if form.of[0] or form.to[0]:
+            if form.subject_units[0] or form.target_units[0]:
                 yield policy, form
 
 
-def _with_eligible(form: JointPolicy, could: BoolArray) -> JointPolicy:
-    """Return a skew form with the domains that have a host for the member."""
-    if form.form is not PolicyForm.SKEW:
-        return form
-    codes = form.codes[could]
-    eligible = np.zeros(form.domains, np.bool_)
-    eligible[codes[codes >= 0]] = True
-    return msgspec.structs.replace(form, eligible=eligible)
-
-
-def standing_under_skew(table: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
+def rows_with_guests_under_skew(table: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
     """Return rows of hosts with members of a group that has a hard skew.
 
     Their domains count though they may be full: the members placed there are what filled them.
@@ -202,5 +194,5 @@ def standing_under_skew(table: HostTable, spec: RequestSpec, consumer: str) -> I
     group = spec.group
     if group is None or group.policies is None or not group.policies.has_hard_skew:
         return np.zeros(0, np.int64)
-    guests = standing.of_request(table, group, group.policies, consumer)
+    guests = present_guests_of_request(table, group, group.policies, consumer)
     return np.unique(guests.rows_of(None))

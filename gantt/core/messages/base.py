@@ -18,7 +18,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import quoting
-from gantt.core.messages.near import near
+from gantt.core.messages.near import nearest_names
 
 T = TypeVar('T')
 
@@ -30,41 +30,43 @@ TEXT_MAX = 1024
 LIST_MAX = 1000
 NAME_MAX = 255
 #: Most known fields that a refusal of an unknown one names.
-NAMED_MAX = 12
+NAMED_FIELDS_MAX = 12
 
 #: The end of a text, also to Python: there ``$`` alone matches before a last newline as well.
-END = r'$(?!\n)'
-UUID = rf'^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{END}'
+END_PATTERN = r'$(?!\n)'
+UUID_PATTERN = rf'^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{END_PATTERN}'
 UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
-Uuid = Annotated[str, msgspec.Meta(pattern=UUID)]
-NAME = rf'^[^\x00-\x1f\x7f]*{END}'
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=NAME)]
+Uuid = Annotated[str, msgspec.Meta(pattern=UUID_PATTERN)]
+NAME_PATTERN = rf'^[^\x00-\x1f\x7f]*{END_PATTERN}'
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 #: Pattern of names in reports: no two names may differ in leading or trailing space alone.
-TRIMMED = rf'^(?!\s)[^\x00-\x1f\x7f]*(?<!\s){END}'
-TrimmedName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=TRIMMED)]
+TRIMMED_NAME_PATTERN = rf'^(?!\s)[^\x00-\x1f\x7f]*(?<!\s){END_PATTERN}'
+TrimmedName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=TRIMMED_NAME_PATTERN)
+]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 #: A foreign structure, passed on or read elsewhere, bounded in bytes as msgpack: see
 #: :func:`check_opaque`.
-OPAQUE = 'bytes_max'
+OPAQUE_META_KEY = 'bytes_max'
 OPAQUE_BYTES_MAX = 512 << 10
-Opaque = Annotated[Any, msgspec.Meta(extra={OPAQUE: OPAQUE_BYTES_MAX})]
+Opaque = Annotated[Any, msgspec.Meta(extra={OPAQUE_META_KEY: OPAQUE_BYTES_MAX})]
 
 #: Prefix of the name of a host in the topic of its agent.
 TOPIC_PREFIX = 'gantt-compute'
-NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
-_NAMED = hashlib.sha1(NAMESPACE.bytes, usedforsecurity=False)
+UUID_NAMESPACE = uuid.UUID('6a1f1a9c-2f39-5c0e-9a8d-1f6d7d1c2b7e')
+_NAMESPACE_HASH = hashlib.sha1(UUID_NAMESPACE.bytes, usedforsecurity=False)
 
 #: Nova's spelling of fields with another name here, or without a part of their own.
-SPELLINGS = {'rules': 'max_per_host', 'max_server_per_host': 'max_per_host'}
-_UNKNOWN = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
-_AT = re.compile(r'^(.*?) - at `(key` in `)?(.*)`\Z', re.S)
+FIELD_SPELLINGS = {'rules': 'max_per_host', 'max_server_per_host': 'max_per_host'}
+_UNKNOWN_FIELD_ERROR = re.compile(r'Object contains unknown field `([^`]*)`(?: - at `([^`]*)`)?')
+_ERROR_WITH_PATH = re.compile(r'^(.*?) - at `(key` in `)?(.*)`\Z', re.S)
 
 
 #: Names of types in msgspec's errors, between back quotes -> names in JSON.
-_TYPE = re.compile(r'`([a-z]+(?: \| [a-z]+)*)`')
-_TYPES = {
+_TYPE_NAMES_IN_ERROR = re.compile(r'`([a-z]+(?: \| [a-z]+)*)`')
+_TYPE_TEXTS = {
     'int': 'a whole number',
     'float': 'a number',
     'str': 'text',
@@ -75,7 +77,7 @@ _TYPES = {
 
 
 #: Arguments of a create of a guest on which no placement depends: refused by name.
-NOT_NEEDED = frozenset(
+UNNEEDED_FIELDS = frozenset(
     {
         'accessIPv4',
         'accessIPv6',
@@ -97,10 +99,10 @@ NOT_NEEDED = frozenset(
         'user_data',
     }
 )
-NOT_NEEDED_PROBLEM = 'placement needs nothing of it: leave it to the create of the member'
+UNNEEDED_FIELD_PROBLEM = 'placement needs nothing of it: leave it to the create of the member'
 
 
-class Misfit(ValueError):
+class FieldError(ValueError):
     """Error of a struct's own check: a field whose value does not fit with the others."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -113,6 +115,30 @@ class Message(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """Base of the messages: immutable, keyword-only, unknown keys refused."""
+
+
+@functools.cache
+def _large_defaults(kind: type[Message]) -> list[tuple[str, Any]]:
+    """Return the fields whose default has equals that are other objects: texts, floats, structs."""
+    return [
+        (field.name, field.default)
+        for field in msgspec.structs.fields(kind)
+        if isinstance(field.default, str | float | msgspec.Struct)
+        and not isinstance(field.default, enum.Enum)
+        and field.default != ''
+    ]
+
+
+def share_defaults(message: Message) -> None:
+    """Replace values that equal the default of their field by the default itself.
+
+    msgspec leaves a default out of an encoding where the value is that very object, not where it is
+    an equal one.  Equal messages have to have one encoding where a digest is made of it.
+    """
+    for name, default in _large_defaults(type(message)):
+        value = getattr(message, name)
+        if value is not default and value == default:
+            msgspec.structs.force_setattr(message, name, default)
 
 
 def _path(path: str | None, inside: str) -> str:
@@ -166,7 +192,7 @@ def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) ->
     except msgspec.ValidationError as e:
         raise invalid(e, tp, inside, body) from None
     except RecursionError:
-        raise exceptions.invalid(inside, 'nested too deeply') from None
+        raise exceptions.invalid(inside, 'nested too deeply; expected fewer levels') from None
     check_opaque(message, inside)
     return message
 
@@ -185,7 +211,7 @@ def _opaque(tp: Any) -> tuple[tuple[str, int], ...]:
 
 def _bytes_max(tp: Any) -> int | None:
     if isinstance(tp, msgspec.Meta):
-        return (tp.extra or {}).get(OPAQUE)
+        return (tp.extra or {}).get(OPAQUE_META_KEY)
     return next((m for arg in get_args(tp) if (m := _bytes_max(arg)) is not None), None)
 
 
@@ -232,7 +258,7 @@ def _json(body: bytes, inside: str, tp: Any = Any) -> Any:
         raise
     except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
         deep = isinstance(e, RecursionError)
-        problem = 'nested too deeply' if deep else f'not valid JSON: {e}'
+        problem = 'nested too deeply; expected fewer levels' if deep else f'not valid JSON: {e}'
         raise exceptions.invalid(inside, problem) from None
 
 
@@ -242,24 +268,26 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
     :param body: the decoded structure, to find which item of a list or map it was
     """
     text = str(error)
-    unknown = _UNKNOWN.search(text)
-    at = _AT.match(text)
+    unknown = _UNKNOWN_FIELD_ERROR.search(text)
+    at = _ERROR_WITH_PATH.match(text)
     problem, path = (at.group(1), at.group(3)) if at else (text, '$')
     of_key = at.group(2) or '' if at else ''
-    where = _path(_exact(body, tp, path, of_key), inside)
+    where = _path(_path_with_keys(body, tp, path, of_key), inside)
     cause = error.__cause__
-    if isinstance(cause, Misfit):
+    if isinstance(cause, FieldError):
         return exceptions.invalid(f'{where}.{cause.field}', cause.problem)
     if unknown:
         name = unknown.group(1)[: NAME_MAX + 1]
         field_names = _fields(tp, unknown.group(2) or '$')
         meant = (
-            [SPELLINGS[name]] if SPELLINGS.get(name) in field_names else near(name, field_names, 1)
+            [FIELD_SPELLINGS[name]]
+            if FIELD_SPELLINGS.get(name) in field_names
+            else nearest_names(name, field_names, 1)
         )
         hint = f'; did you mean {meant[0]!r}?' if meant else f'; known: {_names(field_names)}'
-        shown = quoting.plain(name, quoting.CHARACTERS_MAX)
-        if name in NOT_NEEDED:
-            return exceptions.invalid(f'{where}.{shown}', NOT_NEEDED_PROBLEM)
+        shown = quoting.plain_text(name, quoting.QUOTED_CHARACTERS_MAX)
+        if name in UNNEEDED_FIELDS:
+            return exceptions.invalid(f'{where}.{shown}', UNNEEDED_FIELD_PROBLEM)
         return exceptions.invalid(f'{where}.{shown}', f'unknown field{hint}')
     missing = re.match(r'Object missing required field `([^`]*)`', problem)
     if missing:
@@ -269,37 +297,37 @@ def invalid(error: Exception, tp: Any, inside: str, body: Any = None) -> excepti
 
 
 def _names(known: list[str]) -> str:
-    named = ', '.join(known[:NAMED_MAX])
-    rest = len(known) - NAMED_MAX
+    named = ', '.join(known[:NAMED_FIELDS_MAX])
+    rest = len(known) - NAMED_FIELDS_MAX
     return f'{named} and {rest} more' if rest > 0 else named
 
 
 def _expected(problem: str, tp: Any, path: str) -> str:
     """Return the problem with the expected values, where msgspec does not name them."""
-    if problem.endswith(f'{UUID!r}'):
+    if problem.endswith(f'{UUID_PATTERN!r}'):
         return UUID_EXPECTED
-    if 'matching regex' in problem and problem.endswith(f'{NAME!r}'):
+    if 'matching regex' in problem and problem.endswith(f'{NAME_PATTERN!r}'):
         return 'expected a name without control characters'
-    if 'matching regex' in problem and problem.endswith(f'{TRIMMED!r}'):
+    if 'matching regex' in problem and problem.endswith(f'{TRIMMED_NAME_PATTERN!r}'):
         return 'expected a name without control characters, and without space around it'
     # Of a value that is none of an enumeration's msgspec repeats all.
-    problem = quoting.plain(problem, quoting.SENTENCE_MAX)
+    problem = quoting.plain_text(problem, quoting.SENTENCE_CHARACTERS_MAX)
     if problem.startswith('Invalid enum value'):
         choices = _choices(tp, path)
         if choices:
             return f'{problem}; expected one of {", ".join(choices)}'
-    return in_words(problem)
+    return problem_text(problem)
 
 
-def in_words(problem: str) -> str:
+def problem_text(problem: str) -> str:
     """Return a problem of msgspec in words: a whole number or null, not ``int | null``."""
     if not problem.startswith('Expected `'):
         return problem
-    return _TYPE.sub(_type_in_words, 'e' + problem[1:])
+    return _TYPE_NAMES_IN_ERROR.sub(_type_in_words, 'e' + problem[1:])
 
 
 def _type_in_words(types: re.Match[str]) -> str:
-    return ' or '.join(_TYPES.get(name, name) for name in types[1].split(' | '))
+    return ' or '.join(_TYPE_TEXTS.get(name, name) for name in types[1].split(' | '))
 
 
 def to_builtins(message: Any) -> Any:
@@ -315,14 +343,14 @@ def topic_of(host: str) -> str:
 def derived_id(*parts: object) -> str:
     """Return a uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
     # Several are computed for each placement: uuid.uuid5() takes twice as long.
-    digest = _NAMED.copy()
+    digest = _NAMESPACE_HASH.copy()
     digest.update(_text_of(parts))
     return _uuid_of(digest.hexdigest())
 
 
 def derived_ids(parts: Sequence[object], last: Iterable[int]) -> list[str]:
     """Return ``derived_id(*parts, number)`` for each number in ``last``."""
-    begun = _NAMED.copy()
+    begun = _NAMESPACE_HASH.copy()
     begun.update(_text_of(parts) + b'\n')
     ids = []
     for number in last:
@@ -348,22 +376,22 @@ def _uuid_of(h: str) -> str:
 # enumeration, are derived here, after the fact.
 
 #: Most keys of one map that are searched for the wrong one.
-_ITEMS_MAX = 200
+_TRIED_ITEMS_MAX = 200
 _ANY_ITEM = '[...]'
 
-_STEPS = re.compile(r'\.([^.\[]+)|(\[\.\.\.\])|\[(\d+)\]')
+_PATH_STEP = re.compile(r'\.([^.\[]+)|(\[\.\.\.\])|\[(\d+)\]')
 
 
 def _path_steps(path: str) -> list[str]:
-    return [name or item or number for name, item, number in _STEPS.findall(path)]
+    return [name or item or number for name, item, number in _PATH_STEP.findall(path)]
 
 
-def _first_in(tp: Any, wanted: Callable[[Any], bool]) -> Any:
-    """Return the first type that is ``wanted`` in a type and its arguments; None without."""
-    if wanted(tp):
+def _first_in(tp: Any, predicate: Callable[[Any], bool]) -> Any:
+    """Return the first type in ``tp`` and its arguments that ``predicate`` accepts; None: none."""
+    if predicate(tp):
         return tp
     for arg in get_args(tp):
-        match = _first_in(arg, wanted)
+        match = _first_in(arg, predicate)
         if match is not None:
             return match
     return None
@@ -400,22 +428,22 @@ def _choices(tp: Any, path: str) -> list[str]:
     return [str(member.value) for member in enumeration] if enumeration is not None else []
 
 
-def _exact(body: Any, tp: Any, path: str, of_key: str = '') -> str:
+def _path_with_keys(body: Any, tp: Any, path: str, of_key: str = '') -> str:
     """Return ``path`` with each ``[...]`` replaced by the key of the wrong item.
 
     That is the first one which, alone in its map, is refused at the same place.  Beyond
-    ``_ITEMS_MAX`` items the path stays as it is.
+    ``_TRIED_ITEMS_MAX`` items the path stays as it is.
 
     :param of_key: text of msgspec before a path where the key itself is wrong
     """
     exact, *tails = path.split(_ANY_ITEM)
     shown = exact
     for number, tail in enumerate(tails):
-        for key, single in _alone(body, _path_steps(exact)):
+        for key, single in _with_one_key(body, _path_steps(exact)):
             if _is_refused(single, tp, of_key + path):
                 body = single
                 exact += f'.{key}{tail}'
-                shown += f'.{quoting.plain(key, quoting.CHARACTERS_MAX)}{tail}'
+                shown += f'.{quoting.plain_text(key, quoting.QUOTED_CHARACTERS_MAX)}{tail}'
                 break
         else:
             return _ANY_ITEM.join([shown, *tails[number:]])
@@ -432,28 +460,28 @@ def _is_refused(body: Any, tp: Any, path: str) -> bool:
     return False
 
 
-def _alone(body: Any, steps: list[str]) -> Iterator[tuple[str, Any]]:
+def _with_one_key(body: Any, steps: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield for each key of the map at ``steps`` a ``body`` with only this one there."""
     mapping = body
     for step in steps:
-        mapping = _inside(mapping, step)
-    if isinstance(mapping, dict) and len(mapping) <= _ITEMS_MAX:
+        mapping = _value_at(mapping, step)
+    if isinstance(mapping, dict) and len(mapping) <= _TRIED_ITEMS_MAX:
         for key, value in mapping.items():
-            yield str(key), _with(body, steps, {key: value})
+            yield str(key), _with_value_at(body, steps, {key: value})
 
 
-def _inside(found: Any, step: str) -> Any:
-    if isinstance(found, dict):
-        return found.get(step)
-    return found[int(step)] if isinstance(found, list) and step.isdigit() else None
+def _value_at(value: Any, step: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(step)
+    return value[int(step)] if isinstance(value, list) and step.isdigit() else None
 
 
-def _with(body: Any, steps: list[str], there: Any) -> Any:
+def _with_value_at(body: Any, steps: list[str], there: Any) -> Any:
     """Return a copy of ``body`` with ``there`` at ``steps``."""
     if not steps:
         return there
     step, *rest = steps
     if isinstance(body, list):
         at = int(step)
-        return [*body[:at], _with(body[at], rest, there), *body[at + 1 :]]
-    return {**body, step: _with(body[step], rest, there)}
+        return [*body[:at], _with_value_at(body[at], rest, there), *body[at + 1 :]]
+    return {**body, step: _with_value_at(body[step], rest, there)}

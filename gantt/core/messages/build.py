@@ -16,11 +16,11 @@ class Build(Message, frozen=True, kw_only=True):
     """Start a guest under a claim that ``select_destinations`` made.
 
     :ivar host: the service host that the claim is on
-    :ivar resources: what the guest takes of the host itself, by class: what a provider below it
-        or a shared pool gives is none of the agent's, which checks what its host has
-    :ivar lease_seconds: how long the claim still holds unconfirmed, as far as
-        the sender knows; a hint, the database decides
-    :ivar layout: where in the host it was placed (cells, cores, devices)
+    :ivar resources: what the guest takes of the host itself, by class: amounts of nested providers
+        and shared pools are not included, as the agent checks those of its host alone
+    :ivar lease_seconds: remaining lease of the unconfirmed claim, as far as the sender knows; a
+        hint, the database decides
+    :ivar layout: its layout inside of the host (cells, cores, devices)
     :ivar guest: passed through to the driver, not looked at by Gantt
     """
 

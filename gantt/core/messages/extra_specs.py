@@ -2,27 +2,28 @@
 """Parser of the requirements of Nova's extra specs: nothing here ever raises.
 
 A requirement is text such as ``>= 4`` or ``<in> avx``; without an operator the whole text must be
-equal.  It is translated into the language of rules by :mod:`gantt.core.rules.nova_specs`.
+equal.  It is translated into the language of rules by :mod:`gantt.core.rules.nova_json`.
 """
 
 import msgspec
 
 #: Most tokens of a requirement that are read.
-WORDS_MAX = 256
+SPEC_WORDS_MAX = 256
 
-_NUMERIC = ('=', '>=', '<=', '==', '!=')
-_TEXTUAL = ('s==', 's!=', 's<', 's<=', 's>', 's>=')
-_OR = '<or>'
+_NUMERIC_OPERATORS = ('=', '>=', '<=', '==', '!=')
+_TEXT_OPERATORS = ('s==', 's!=', 's<', 's<=', 's>', 's>=')
+_OR_OPERATOR = '<or>'
 
 #: All operators; each has to be followed by a space.
-OPERATORS = frozenset({*_NUMERIC, *_TEXTUAL, '<in>', '<all-in>', _OR})
+OPERATORS = frozenset({*_NUMERIC_OPERATORS, *_TEXT_OPERATORS, '<in>', '<all-in>', _OR_OPERATOR})
 
 
 class Requirement(msgspec.Struct, frozen=True):
     """A requirement, parsed.
 
     :ivar operator: '' where the whole text must be equal
-    :ivar operands: of ``<or>`` the alternatives; of the others at least one, else nothing fits
+    :ivar operands: of ``<or>`` the alternatives; any other operator needs at least one operand,
+        else nothing fits
     :ivar number: the operand of a numeric operator, None where it is no number
     """
 
@@ -38,20 +39,20 @@ def parse(text: str, *, as_nova: bool = False) -> Requirement:
     :param as_nova: in ``<or> a b c`` take every other token; otherwise an alternative is everything
         up to the next ``<or>``
     """
-    words = text.split(maxsplit=WORDS_MAX)[:WORDS_MAX]
+    words = text.split(maxsplit=SPEC_WORDS_MAX)[:SPEC_WORDS_MAX]
     if not words or words[0] not in OPERATORS:
         return Requirement(text)
     op, operands = words[0], words[1:]
-    if op == _OR:
+    if op == _OR_OPERATOR:
         operands = operands[::2] if as_nova else _alternatives(operands)
-    number = number_of(operands[0]) if op in _NUMERIC and operands else None
+    number = number_of(operands[0]) if op in _NUMERIC_OPERATORS and operands else None
     return Requirement(text, op, tuple(operands), number)
 
 
 def _alternatives(words: list[str]) -> list[str]:
     alternatives: list[list[str]] = [[]]
     for word in words:
-        if word == _OR:
+        if word == _OR_OPERATOR:
             alternatives.append([])
         else:
             alternatives[-1].append(word)

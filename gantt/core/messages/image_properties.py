@@ -12,12 +12,12 @@ import msgspec
 from gantt.core.messages.request import Image
 
 #: Most bytes of properties stored with a claim; those beyond, by name, are not.
-STORED_MAX = 2048
+STORED_BYTES_MAX = 2048
 
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def stored(image: Image) -> dict[str, str]:
+def stored_properties(image: Image) -> dict[str, str]:
     """Return the stored properties, by name; read-only."""
     return _stored(tuple(image.properties.items()))[0]
 
@@ -25,7 +25,7 @@ def stored(image: Image) -> dict[str, str]:
 @functools.lru_cache(maxsize=1024)
 def _stored(properties: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
     """Return the stored properties, by name and as text."""
-    by_name, bytes_left = {}, STORED_MAX - 2
+    by_name, bytes_left = {}, STORED_BYTES_MAX - 2
     for name, value in sorted(properties):
         # Lone surrogates have no bytes.
         as_bytes = [text.encode('utf-8', 'replace') for text in (name, value)]

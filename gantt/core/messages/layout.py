@@ -45,7 +45,7 @@ class CellLayout(Message, frozen=True, kw_only=True):
 
     @property
     def held(self) -> int:
-        """Dedicated processors of the host that others may not use, as bits."""
+        """Dedicated processors of the host that no other guest may use, as bits."""
         bits = 0
         for _, cpu in self.pins:
             bits |= 1 << cpu
@@ -78,7 +78,7 @@ class DeviceLayout(Message, frozen=True, kw_only=True):
 class Layout(Message, frozen=True, kw_only=True):
     """Processors, memory and devices of a guest inside its host.
 
-    :ivar reported: the host's own figures contain it: they count, not this
+    :ivar reported: the host's own figures contain it, and count in place of it
     """
 
     cells: Annotated[list[CellLayout], msgspec.Meta(max_length=256)] = []
@@ -90,7 +90,7 @@ class Layout(Message, frozen=True, kw_only=True):
 
 
 #: Stands in for an unreadable layout: a cell that no host has, so that no host holds it.
-ALL_OF_IT = Layout(cells=[CellLayout(cell=2**40)])
+UNREADABLE_LAYOUT = Layout(cells=[CellLayout(cell=2**40)])
 
 
 def read(body: Any, inside: str = 'layout') -> Layout:
@@ -118,7 +118,7 @@ def readable(body: Any) -> Layout | None:
         return None
 
 
-def unsettled(body: Any) -> Layout | None:
+def layout_with_amounts(body: Any) -> Layout | None:
     """Return a layout from its JSON form, where it takes anything; None where not.
 
     A layout that cannot be read, as of a later release, may take all that the host has inside.
@@ -126,11 +126,11 @@ def unsettled(body: Any) -> Layout | None:
     layout = readable(body)
     if layout is None and body is not None:
         counts = not isinstance(body, dict) or body.get('reported') is not True
-        return ALL_OF_IT if counts else None
+        return UNREADABLE_LAYOUT if counts else None
     return layout if layout and not layout.reported else None
 
 
-def plain(layout: Layout) -> dict[str, Any]:
+def layout_json(layout: Layout) -> dict[str, Any]:
     """Return a layout in its JSON form."""
     body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(layout))
     return body

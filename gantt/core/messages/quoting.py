@@ -7,13 +7,13 @@ JSON for programs stays exact; only text for people is quoted.
 from typing import Any
 
 #: Most characters of a foreign text that an error or a log line repeats.
-CHARACTERS_MAX = 60
+QUOTED_CHARACTERS_MAX = 60
 #: Most characters of a foreign sentence, such as a refusal of a library.
-SENTENCE_MAX = 300
+SENTENCE_CHARACTERS_MAX = 300
 
 #: Line and paragraph separators, and characters that turn the direction of writing: a
 #: terminal obeys them as it obeys control characters.
-_OBEYED = frozenset(
+_CONTROL_CHARACTERS = frozenset(
     [
         *map(chr, range(0x20)),
         *map(chr, range(0x7F, 0xA0)),
@@ -28,17 +28,17 @@ _OBEYED = frozenset(
         *map(chr, range(0xFFF9, 0xFFFC)),
     ]
 )
-_ESCAPED = {ord(c): c.encode('unicode_escape').decode() for c in _OBEYED}
+_ESCAPED = {ord(c): c.encode('unicode_escape').decode() for c in _CONTROL_CHARACTERS}
 
 
-def short(value: Any, most: int = CHARACTERS_MAX) -> str:
+def quoted(value: Any, most: int = QUOTED_CHARACTERS_MAX) -> str:
     """Return a foreign value as Python writes it: quoted, escaped, cut to ``most`` characters."""
     # A long text is cut first: its whole representation would only be cut afterwards.
     text = repr(value[: most + 1] if isinstance(value, str | bytes) else value)
     return text if len(text) <= most else f'{text[: most - 3]}...'
 
 
-def plain(text: str, most: int | None = None) -> str:
+def plain_text(text: str, most: int | None = None) -> str:
     """Return a foreign text without quotes, and with nothing that a terminal would obey.
 
     :param most: characters; a longer text is cut

@@ -99,7 +99,7 @@ Pools = Annotated[list[DevicePool], msgspec.Meta(max_length=1000)]
 Metrics = Annotated[dict[Name, ReportedMetric], msgspec.Meta(max_length=256)]
 #: Libvirt's description of a processor; its total size is checked with the report.
 CpuInfo = Annotated[
-    dict[Name, Annotated[Any, msgspec.Meta(extra={message.OPAQUE: CPU_INFO_BYTES_MAX})]],
+    dict[Name, Annotated[Any, msgspec.Meta(extra={message.OPAQUE_META_KEY: CPU_INFO_BYTES_MAX})]],
     msgspec.Meta(max_length=64),
 ]
 
@@ -107,7 +107,7 @@ CpuInfo = Annotated[
 class Hypervisor(Message, frozen=True, kw_only=True):
     """Hypervisor that runs the guests.
 
-    :ivar stats: other things that its driver says of it, as text; numbers are metrics
+    :ivar stats: further facts reported by its driver, as text; numbers are metrics
     :ivar service: the service host, where that runs several nodes and the host is one of them
     """
 
@@ -138,21 +138,19 @@ class Running(Message, frozen=True, kw_only=True):
 
 
 class RegisterHost(Message, frozen=True, kw_only=True):
-    """A host says that it is there; the answer carries its epoch.
+    """Registration of a host; the answer carries its epoch.
 
-    ``boot_nonce`` is chosen anew for each registration: the same nonce again
-    gives the same epoch.
+    ``boot_nonce`` is chosen anew for each registration: the same nonce again gives the same epoch.
 
-    :ivar journal: what the agent's journal is called: another one for another disk
-    :ivar journal_count: how many registrations were begun out of that journal, this one
-        included.  One that comes after a later one of the same journal was left on the
-        way by an agent that is dead: it is refused
-    :ivar after: the last epoch that the agent was given, in this process or an earlier one
-        with its journal; the new one is beyond it, also where the database has been put back
-        to a state before.  At most 1,000,000 beyond what the database has
-    :ivar reporter: whose words end and confirm claims there: of the one who registers, an
-        agent of the host's own, or of Nova.  None: of an agent where there is a journal, else
-        as it was
+    :ivar journal: id of the agent's journal, another one for another disk
+    :ivar journal_count: number of registrations begun from that journal, this one included.  One
+        that arrives after a later one of the same journal was sent by an agent that is dead: it
+        is refused
+    :ivar last_epoch: the last epoch that the agent was given, in this process or an earlier one
+        with its journal; the new one is beyond it, also where the database has been restored
+        to an older state.  At most 1,000,000 beyond what the database has
+    :ivar reporter: the party whose messages confirm and end claims there: an agent on the host,
+        or Nova.  None: an agent where there is a journal, else unchanged
     """
 
     name: TrimmedName  # service host
@@ -161,7 +159,7 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     boot_nonce: Name
     journal: Uuid | None = None  # None: it has none, and the last that registers counts
     journal_count: Count = 0
-    after: Count = 0
+    last_epoch: Count = 0
     cell: Uuid | None = None
     zone: TrimmedName | None = None
     reporter: Literal['host', 'nova'] | None = None
@@ -275,7 +273,7 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
 
 def _check_amounts(report: HostReport, declared: frozenset[str]) -> None:
     for field, name in _named_classes(report):
-        if name not in resources.STANDARD and name not in declared:
+        if name not in resources.STANDARD_CLASSES and name not in declared:
             raise exceptions.UnknownResourceClass(field=f'stats.{field}.{name}', name=name)
     for name, inventory in {} if report.inventories is UNSET else report.inventories.items():
         problem = inventory.problem()
@@ -287,10 +285,10 @@ def _check_shape(report: HostReport) -> None:
     place = '' if report.location is UNSET else report.location
     if place and not all(place.split('.')):
         _refuse('location', f'expected names separated by single dots, got {place!r}')
-    check_inside(report.numa, report.devices, 'stats')
+    check_topology_report(report.numa, report.devices, 'stats')
 
 
-def check_inside(
+def check_topology_report(
     numa: list[NumaCell] | UnsetType, devices: list[DevicePool] | UnsetType, inside: str
 ) -> None:
     """Check the constraints of cells and devices that their types do not express.

@@ -20,13 +20,15 @@ from gantt.core.messages import base
 from gantt.core.messages import resource_classes as resources
 from gantt.core.messages.base import Message, Name, Positive, Text, Uuid
 from gantt.core.messages.keys import known_keys, nova_extra_specs, nova_hints
-from gantt.core.messages.keys.known_keys import KeyOf
-from gantt.core.messages.level_policy import Policy
-from gantt.core.messages.policy_set import PolicySet
+from gantt.core.messages.keys.known_keys import KeyKind
+from gantt.core.messages.policy_set import Policy, PolicySet
 from gantt.core.messages.topology_request import Affinity
 from gantt.core.messages.tree_request import EMPTY_LIST, TreeRequest
 from gantt.core.messages.zone_step import ZoneStep
 from gantt.core.trace import TraceId, trace_of
+
+#: Encodes equal values as the same bytes, in whatever order their keys came.
+_encode = msgspec.msgpack.Encoder(order='deterministic').encode
 
 Names = Annotated[list[Name], msgspec.Meta(max_length=base.LIST_MAX)]
 #: Traits of one list: more than there are standard ones.
@@ -50,7 +52,7 @@ STEPS_MAX = 20
 
 
 class Purpose(enum.StrEnum):
-    """Why the consumer is placed."""
+    """Reason of the placement of a consumer."""
 
     CREATE = 'create'
     RESIZE = 'resize'
@@ -85,8 +87,8 @@ class RequestKind(enum.StrEnum):
 class GroupRef(Message, frozen=True, kw_only=True):
     """The server group that the members belong to.
 
-    ``members`` and ``hosts`` are what the caller believes: consumers that were
-    placed before Gantt knew the group.  Gantt's own claims count beside them.
+    ``members`` and ``hosts`` state what the caller knows: consumers that were placed before Gantt
+    knew the group.  Gantt's own claims count beside them.
     """
 
     uuid: Uuid
@@ -99,7 +101,7 @@ class GroupRef(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.policies is not None and self.policy is not None:
-            raise base.Misfit('policies', 'expected one of policy and policies, got both')
+            raise base.FieldError('policies', 'expected one of policy and policies, got both')
 
     @property
     def is_ruled(self) -> bool:
@@ -116,7 +118,7 @@ class GroupRef(Message, frozen=True, kw_only=True):
 def _take_lists(spec: Message, field: str) -> None:
     """Reduce lists of alternatives to distinct lists of distinct names.
 
-    :raises Misfit: more names than hosts are compared with
+    :raises FieldError: more names than hosts are compared with
     """
     lists: list[list[str]] = getattr(spec, field)
     if not lists:
@@ -124,7 +126,7 @@ def _take_lists(spec: Message, field: str) -> None:
     names = sum(map(len, lists))
     if names > base.LIST_MAX:
         problem = f'expected at most {base.LIST_MAX} names in all of its lists, got {names}'
-        raise base.Misfit(field, problem)
+        raise base.FieldError(field, problem)
     once: dict[frozenset[str], list[str]] = {}
     for alternatives in lists:  # an empty one too: no host meets it
         once.setdefault(frozenset(alternatives), list(dict.fromkeys(alternatives)))
@@ -134,15 +136,15 @@ def _take_lists(spec: Message, field: str) -> None:
 def _check_hints(hints: Mapping[str, Sequence[str]]) -> None:
     """Check the size of the hints.
 
-    :raises Misfit: they are too large together; those that are fields have bounds of their own
+    :raises FieldError: they are too large together; those that are fields have bounds of their own
     """
     size = sum(
         len(name.encode('utf-8', 'replace')) + sum(len(t.encode('utf-8', 'replace')) for t in texts)
         for name, texts in hints.items()
-        if name not in nova_hints.CONSUMERS
+        if name not in nova_hints.CONSUMER_HINTS
     )
     if size > HINTS_BYTES_MAX:
-        raise base.Misfit('hints', f'expected at most {HINTS_BYTES_MAX} bytes, got {size}')
+        raise base.FieldError('hints', f'expected at most {HINTS_BYTES_MAX} bytes, got {size}')
 
 
 class Destination(Message, frozen=True, kw_only=True):
@@ -187,7 +189,7 @@ class Image(Message, frozen=True, kw_only=True):
 class DeviceKind(Message, frozen=True, kw_only=True):
     """Required properties of a device, regardless of case; '' is anything.
 
-    :ivar tags: of its pool; null: the pool has none of that name
+    :ivar tags: required tags of its pool; null: the pool must not have the tag of that name
     """
 
     vendor_id: Text = ''
@@ -199,9 +201,10 @@ class DeviceKind(Message, frozen=True, kw_only=True):
 class DeviceRequest(Message, frozen=True, kw_only=True):
     """Devices that are described with the request, as those of network ports are.
 
-    :ivar alias: of one that the flavor names; what is known of the alias here goes before
+    :ivar alias: name of an alias of the flavor, if any; a known alias takes precedence over
+        ``any_of``
     :ivar port: whose it is, for the layout
-    :ivar any_of: any of them will do
+    :ivar any_of: kinds of devices, any of which is suitable
     """
 
     alias: Text = ''
@@ -214,11 +217,11 @@ class DeviceRequest(Message, frozen=True, kw_only=True):
 def _check_devices(devices: Sequence[DeviceRequest]) -> None:
     """Check the number of kinds of devices: each is compared with the pools of every host.
 
-    :raises Misfit: too many kinds
+    :raises FieldError: too many kinds
     """
     kinds = sum(len(device.any_of) for device in devices)
     if kinds > KINDS_MAX:
-        raise base.Misfit('devices', f'expected at most {KINDS_MAX} kinds in all, got {kinds}')
+        raise base.FieldError('devices', f'expected at most {KINDS_MAX} kinds in all, got {kinds}')
 
 
 class Networks(Message, frozen=True, kw_only=True):
@@ -272,6 +275,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     tree: TreeRequest | None = None  # groups beside the resources
 
     def __post_init__(self) -> None:
+        base.share_defaults(self)
         if self.any_traits:
             _take_lists(self, 'any_traits')
         if self.member_of:
@@ -282,11 +286,16 @@ class RequestSpec(Message, frozen=True, kw_only=True):
             _check_hints(self.hints)
             self._take_hints()
         if self.flavor.extra_specs or self.image.properties:
-            for name, value in nova_extra_specs.fields(self).items():
+            for name, value in nova_extra_specs.changed_fields(self).items():
                 msgspec.structs.force_setattr(self, name, value)
 
+    @property
+    def digest(self) -> str:
+        """Digest of all fields, the same for equal specs however they were written."""
+        return hashlib.blake2b(_encode(self), digest_size=16).hexdigest()
+
     def taking(self, resources: dict[str, int]) -> 'RequestSpec':
-        """Return the same with other amounts, such as a part of them, whatever its flavor has."""
+        """Return the spec with other amounts, such as a part of them, whatever its flavor has."""
         part = copy.copy(self)
         msgspec.structs.force_setattr(part, 'resources', resources)
         return part
@@ -325,20 +334,21 @@ class RequestSpec(Message, frozen=True, kw_only=True):
 
     def _take_hints(self) -> None:
         """Copy hints of Nova into the fields, wherever the request came from."""
-        for name in nova_hints.CONSUMERS:
+        for name in nova_hints.CONSUMER_HINTS:
             if name in self.hints:
                 uuids = nova_hints.consumers(name, self.hints, getattr(self, name))
                 msgspec.structs.force_setattr(self, name, uuids)
-        if nova_hints.GROUP in self.hints:
+        if nova_hints.GROUP_HINT in self.hints:
             uuid = nova_hints.group(self.hints, self.group.uuid if self.group else None)
             if self.group is None and uuid is not None:
                 msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=uuid))
-        if nova_hints.MEMBER in self.hints:
+        if nova_hints.MEMBER_HINT in self.hints:
             member = nova_hints.member(self.hints, self.group.member if self.group else None)
             if member is not None and self.group is None:
-                raise base.Misfit(
-                    f'hints.{nova_hints.MEMBER}',
-                    f'names a member; expected its group as well, as the hint {nova_hints.GROUP}',
+                raise base.FieldError(
+                    f'hints.{nova_hints.MEMBER_HINT}',
+                    'names a member; expected its group as well, as the hint '
+                    f'{nova_hints.GROUP_HINT}',
                 )
             if member is not None and self.group is not None and self.group.member is None:
                 group = msgspec.structs.replace(self.group, member=member)
@@ -353,11 +363,11 @@ class OfferedPlace(Message, frozen=True, kw_only=True):
     """Place for a request that was evaluated before: local hosts, or an offer of a child.
 
     :ivar hosts: names of hosts, in order; empty: it is the child's
-    :ivar child: uuid of a zone directly below
-    :ivar token: what it offered, which that child alone can read
+    :ivar child: uuid of a child zone
+    :ivar token: offer of the child zone, which only that zone can read
     :ivar evaluated: the id under which the child was asked
-    :ivar steps: how it came to be offered, for the decision about it
-    :ivar fits: so many members have a place there together; 0: all of them
+    :ivar steps: steps that led to the offer, for the decision about it
+    :ivar fits: number of members that have a place there together; 0: all of them
     """
 
     hosts: Names = []
@@ -377,24 +387,24 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
 
     :ivar request_id: chosen once per logical request by the caller; repeating
         it has the effect of one
-    :ivar budget_ms: how long the caller will wait, queueing included
-    :ivar lease_seconds: how long an unconfirmed claim is kept
-    :ivar only_project: claim for consumers of this project only, those of others are not
-        there; null: for any. ``gantt-api`` sets it for who may act for one project
-    :ivar repeat: it was sent before, and nobody knows what becomes of that copy: a refusal
-        is then kept, so that the other one is not placed after it
+    :ivar budget_ms: time that the caller will wait, queueing included
+    :ivar lease_seconds: lease of an unconfirmed claim
+    :ivar only_project: claim only for consumers of this project, consumers of others do not exist
+        for it; null: of any project. ``gantt-api`` sets it for callers limited to one project
+    :ivar repeat: the request was sent before, and its outcome is unknown: a refusal is
+        then stored, so that the copy is not placed later
     :ivar origin: the id of what led to it, by which its caller knows it, such as that of a
         request to Nova's API: decisions are found by it, and nothing else depends on it
     :ivar trace: the id of all that it leads to in all zones, as of W3C Trace Context; null: over
         HTTP that of the header ``traceparent``, and where it goes to other zones one is made
-    :ivar parent: the name of the zone above that asks, as it is registered here; ``gantt-api``
+    :ivar parent: the name of the calling parent zone, as it is registered here; ``gantt-api``
         sets it
-    :ivar places: what was offered to that zone, in the order in which it is to be tried;
+    :ivar places: places that were offered to that zone, in the order in which they are to be tried;
         ``gantt-api`` sets it
-    :ivar hops: zones further down that may still be asked; 0: hosts of this zone only
+    :ivar hops: levels of zones further down that may still be queried; 0: hosts of this zone only
     :ivar via: digests of the zones that it has come through
-    :ivar rule_generation: of the rule of its group, as the zone above has it: a rule that
-        comes later has a higher one; null: not known
+    :ivar rule_generation: generation of its group's rule in the parent zone: a later rule has a
+        higher one; null: not known
     """
 
     request_id: Uuid
@@ -421,6 +431,13 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, trace=trace_of(trace, self.request_id))
 
+    def on_hosts(self, hosts: list[str]) -> 'SelectDestinations':
+        """Return the request for these hosts alone: one member gets the first that fits."""
+        before = self.spec.destination or Destination()
+        destination = msgspec.structs.replace(before, hosts=hosts)
+        spec = msgspec.structs.replace(self.spec, destination=destination)
+        return msgspec.structs.replace(self, spec=spec, places=[])
+
     @property
     def claim_lifecycle(self) -> Lifecycle:
         """Lifecycle of its claims: no host reports what lies on pools."""
@@ -433,7 +450,7 @@ class SelectDestinations(Message, frozen=True, kw_only=True):
 
     def fingerprint_and_size(self) -> tuple[str, int]:
         """Return the fingerprint, and the number of its bytes: about those of the request."""
-        body = msgspec.msgpack.encode((self.spec, self.consumers, self.alternates, self.lifecycle))
+        body = _encode((self.spec, self.consumers, self.alternates, self.lifecycle))
         return hashlib.blake2b(body, digest_size=16).hexdigest(), len(body)
 
 
@@ -444,7 +461,7 @@ class GetRequest(Message, frozen=True, kw_only=True):
 
 
 class CancelClaims(Message, frozen=True, kw_only=True):
-    """Take a request back: its reserved claims are released, it stays cancelled."""
+    """Cancel a request for good: its reserved claims are released."""
 
     request_id: Uuid
     reason: Text = ''
@@ -460,7 +477,7 @@ class ExtendClaims(Message, frozen=True, kw_only=True):
 class ConfirmRequest(Message, frozen=True, kw_only=True):
     """Confirm a request without a host, whose claims then stay until they are released.
 
-    :ivar consumers: those whose claims are meant; empty: all of the request
+    :ivar consumers: consumers whose claims are confirmed; empty: all of the request
     """
 
     request_id: Uuid
@@ -470,7 +487,7 @@ class ConfirmRequest(Message, frozen=True, kw_only=True):
 class ReleaseRequest(Message, frozen=True, kw_only=True):
     """Release a request without a host: its claims end, confirmed ones too.
 
-    :ivar consumers: those whose claims are meant; empty: all of the request
+    :ivar consumers: consumers whose claims are released; empty: all of the request
     """
 
     request_id: Uuid
@@ -500,7 +517,7 @@ def _check_pools(request: SelectDestinations) -> None:
                 "only hosts have it; expected other classes with the kind 'pool', or kind 'host'",
             )
     for name in HOST_FIELDS:
-        if getattr(spec, name) != getattr(_PLAIN, name):
+        if getattr(spec, name) != getattr(_PLAIN_SPEC, name):
             _refuse(f'spec.{name}', "is about hosts; expected none with the kind 'pool'")
     if spec.purpose is not Purpose.CREATE:
         _refuse(
@@ -530,7 +547,7 @@ def _check_ranges(spec: RequestSpec, inside: str) -> None:
             )
 
 
-_PLAIN = RequestSpec(resources={'DISK_GB': 1})
+_PLAIN_SPEC = RequestSpec(resources={'DISK_GB': 1})
 
 
 def check(request: SelectDestinations, declared: frozenset[str] = frozenset()) -> None:
@@ -597,11 +614,11 @@ def _check_keys(spec: RequestSpec, inside: str) -> None:
     if spec.purpose is Purpose.REBUILD:
         return  # the guest is there, with all that it was given
     for of, path, keys in (
-        (KeyOf.FLAVOR, 'flavor.extra_specs', spec.flavor.extra_specs),
-        (KeyOf.IMAGE, 'image.properties', spec.image.properties),
-        (KeyOf.HINT, 'hints', spec.hints),
+        (KeyKind.FLAVOR, 'flavor.extra_specs', spec.flavor.extra_specs),
+        (KeyKind.IMAGE, 'image.properties', spec.image.properties),
+        (KeyKind.HINT, 'hints', spec.hints),
     ):
-        refused_key = known_keys.refused(of, keys) if keys else None
+        refused_key = known_keys.refused_key(of, keys) if keys else None
         if refused_key is not None:
             raise exceptions.invalid(f'{inside}.{path}.{refused_key.name}', refused_key.says)
 
@@ -615,7 +632,7 @@ def _check_classes(spec: RequestSpec, declared: frozenset[str], inside: str) -> 
             problem = 'devices are to have all of it; expected it there only'
             raise exceptions.invalid(f'{inside}.resources.{name}', problem)
     for path, name in named:
-        if name not in resources.STANDARD and name not in declared:
+        if name not in resources.STANDARD_CLASSES and name not in declared:
             raise exceptions.UnknownResourceClass(field=f'{inside}.{path}', name=name)
 
 

@@ -14,7 +14,7 @@ import msgspec
 CORE_CLASSES = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
 
 #: The standard classes of the placement vocabulary; others start with CUSTOM_.
-STANDARD = frozenset(CORE_CLASSES) | {
+STANDARD_CLASSES = frozenset(CORE_CLASSES) | {
     'PCI_DEVICE',
     'SRIOV_NET_VF',
     'NUMA_SOCKET',
@@ -34,14 +34,14 @@ STANDARD = frozenset(CORE_CLASSES) | {
     'PGPU',
 }
 
-CUSTOM = re.compile(r'CUSTOM_[A-Z0-9_]{1,248}\Z')
+CUSTOM_CLASS_NAME = re.compile(r'CUSTOM_[A-Z0-9_]{1,248}\Z')
 
 #: Shared processors in thousandths: 500 is half of one.  A host has its shared processors in this
 #: class or in VCPU, a part of them in each, never the same ones in both.
 MILLI_VCPU = 'CUSTOM_MILLI_VCPU'
-MILLI = 1000
+MILLIS_PER_UNIT = 1000
 
-UNITS = {'MEMORY_MB': 'MiB', 'DISK_GB': 'GiB', 'VCPU': 'vCPU', 'PCPU': 'pCPU'}
+CLASS_UNITS = {'MEMORY_MB': 'MiB', 'DISK_GB': 'GiB', 'VCPU': 'vCPU', 'PCPU': 'pCPU'}
 
 #: Amounts above this are absurd: they fit 63 bits with room for sums.
 AMOUNT_MAX = 2**40
@@ -55,7 +55,7 @@ CAP_MAX = 2**62 - 1
 
 def is_class_name(name: str) -> bool:
     """Return whether ``name`` is a standard class or has the form of a custom one."""
-    return name in STANDARD or CUSTOM.match(name) is not None
+    return name in STANDARD_CLASSES or CUSTOM_CLASS_NAME.match(name) is not None
 
 
 class Inventory(
@@ -125,7 +125,7 @@ class Inventory(
 def format_amount(resource_class: str, amount: int) -> str:
     """Return an amount for people: ``6.2 GiB``, ``4 vCPU``, ``0.5 vCPU``, ``3 CUSTOM_LICENSE``."""
     if resource_class == MILLI_VCPU:
-        whole, part = divmod(abs(amount), MILLI)
+        whole, part = divmod(abs(amount), MILLIS_PER_UNIT)
         text = f'{whole}.{part:03}'.rstrip('0').rstrip('.')
         return f'{"-" if amount < 0 else ""}{text} vCPU in thousandths'
     if resource_class == 'MEMORY_MB':
@@ -133,4 +133,4 @@ def format_amount(resource_class: str, amount: int) -> str:
             return f'{amount} MiB'
         gib = amount / 1024
         return f'{gib:.4g} GiB' if abs(gib) < 10_000 else f'{gib:.0f} GiB'
-    return f'{amount} {UNITS.get(resource_class, resource_class)}'
+    return f'{amount} {CLASS_UNITS.get(resource_class, resource_class)}'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wish: the topology that a request has for the inside of a host."""
+"""Topology requests: cells, CPUs, pages and devices that a guest asks for inside a host."""
 
 import enum
 
@@ -41,7 +41,7 @@ class Affinity(enum.StrEnum):
 class GuestCell(msgspec.Struct, frozen=True):
     """One NUMA cell of the guest.
 
-    :ivar dedicated: those of ``vcpus`` that are pinned
+    :ivar dedicated: the ``vcpus`` that are pinned
     """
 
     vcpus: tuple[int, ...]
@@ -57,7 +57,7 @@ class GuestCell(msgspec.Struct, frozen=True):
 class DeviceSpec(msgspec.Struct, frozen=True):
     """Required properties of a device; all text in lower case, '' is anything.
 
-    :ivar tags: further tags of the pool that have to be so; None: it has none of that name
+    :ivar tags: required values of further tags of the pool; None: the pool must not have the tag
     """
 
     vendor_id: str = ''
@@ -66,10 +66,10 @@ class DeviceSpec(msgspec.Struct, frozen=True):
     tags: tuple[tuple[str, str | None], ...] = ()
 
 
-class DeviceWish(msgspec.Struct, frozen=True):
-    """Some devices of a kind.
+class PciRequest(msgspec.Struct, frozen=True):
+    """A number of PCI devices of one alias.
 
-    :ivar specs: any of them will do
+    :ivar specs: device specs, any of which a device has to match
     """
 
     alias: str
@@ -89,7 +89,7 @@ class GuestTopology(msgspec.Struct, frozen=True):
     max_threads: int = 0
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class TopologyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Requirements of a request on the topology inside a host.
 
     :ivar cells: cells of the guest; empty: only devices are asked for
@@ -106,13 +106,13 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     page: str = ''
     emulator_apart: bool = False
     realtime: tuple[int, ...] = ()
-    devices: tuple[DeviceWish, ...] = ()
+    devices: tuple[PciRequest, ...] = ()
     guest: GuestTopology = GuestTopology()
     pmem: tuple[str, ...] = ()
     encrypted: bool = False
     networks: tuple[str, ...] = ()
     tunneled: bool = False
 
-    def without_cells(self) -> 'Wish | None':
+    def without_cells(self) -> 'TopologyRequest | None':
         """Return only the devices; None where there are none."""
-        return Wish(devices=self.devices) if self.devices else None
+        return TopologyRequest(devices=self.devices) if self.devices else None

@@ -30,14 +30,14 @@ Amounts = Annotated[dict[Name, Positive], msgspec.Meta(max_length=64)]
 
 
 class GroupPolicy(enum.StrEnum):
-    """Whether two groups with a suffix may lie on one provider."""
+    """Rule on whether two groups with a suffix may lie on one provider."""
 
     NONE = 'none'
     ISOLATE = 'isolate'
 
 
 class ResourceGroup(Message, frozen=True, kw_only=True):
-    """Resources from one provider: the root, one below it, or a pool that serves the tree.
+    """Resources from one provider: the root, a provider below it, or a pool that serves the tree.
 
     :ivar resources: empty only of a group that ``same_subtree`` names
     :ivar any_traits: of each list one; ``member_of`` likewise, aggregates by uuid or name
@@ -52,8 +52,8 @@ class ResourceGroup(Message, frozen=True, kw_only=True):
     forbidden_aggregates: Names = []
     in_tree: Uuid | None = None
 
-    def names(self) -> int:
-        """Return the number of traits and aggregates that it names."""
+    def name_count(self) -> int:
+        """Return the number of traits and aggregates that the group names."""
         lists = [self.required_traits, self.forbidden_traits, self.forbidden_aggregates]
         return sum(map(len, (*lists, *self.any_traits, *self.member_of)))
 
@@ -61,10 +61,10 @@ class ResourceGroup(Message, frozen=True, kw_only=True):
 class DeviceAmount(Message, frozen=True, kw_only=True):
     """So many devices, of each of which the same amount is taken.
 
-    :ivar resource_class: what the devices are providers of, such as ``VGPU``
-    :ivar count: each from another device
-    :ivar amount: of each one; of a whole device the least that it has to have
-    :ivar whole: of each device all that it has, and nobody else has anything of it
+    :ivar resource_class: class that the devices provide, such as ``VGPU``
+    :ivar count: number of distinct devices
+    :ivar amount: amount from each device; of a whole device the least that it has to have
+    :ivar whole: take all of each device, of which nothing may be in use
     """
 
     resource_class: Name
@@ -87,10 +87,10 @@ class TreeGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeRequest(Message, frozen=True, kw_only=True):
-    """See the module docstring.
+    """Groups of resources requested from the tree of one host.
 
-    :ivar groups: by suffix
-    :ivar group_policy: of ``groups``; to be said where there are two or more
+    :ivar groups: groups by suffix
+    :ivar group_policy: policy of ``groups``; required where there are two or more
     :ivar same_subtree: lists of suffixes; of the providers of such groups one is above the others
     :ivar root_required: traits of the root; ``root_forbidden`` likewise
     :ivar devices: short for groups ``deviceN-M``: the M-th of the N-th entry, counted from 1
@@ -112,10 +112,10 @@ class TreeRequest(Message, frozen=True, kw_only=True):
         for n, names in enumerate(self.same_subtree):
             for name in names:
                 if name not in suffixes:
-                    raise base.Misfit(f'same_subtree[{n}]', f'no group has the suffix {name!r}')
+                    raise base.FieldError(f'same_subtree[{n}]', f'no group has the suffix {name!r}')
         both = set(self.root_required) & set(self.root_forbidden)
         if both:
-            raise base.Misfit('root_forbidden', f'{min(both)} is required as well')
+            raise base.FieldError('root_forbidden', f'{min(both)} is required as well')
 
     def expanded(self) -> Iterator[TreeGroup]:
         """Yield all groups with a suffix."""
@@ -149,31 +149,31 @@ class TreeRequest(Message, frozen=True, kw_only=True):
     def _check_groups(self) -> None:
         """Check the groups and devices.
 
-        :raises Misfit: names the field
+        :raises FieldError: names the field
         """
         count = len(self.groups) + sum(device.count for device in self.devices)
         if not count and not (self.root_required or self.root_forbidden):
-            raise base.Misfit('groups', 'expected groups, devices, or traits of the root')
+            raise base.FieldError('groups', 'expected groups, devices, or traits of the root')
         if count > GROUPS_MAX:
             problem = f'expected at most {GROUPS_MAX} groups and devices in all, got {count}'
-            raise base.Misfit('groups', problem)
+            raise base.FieldError('groups', problem)
         if len(self.groups) > 1 and self.group_policy is None:
             problem = f"expected 'none' or 'isolate' with {len(self.groups)} groups, got none"
-            raise base.Misfit('group_policy', problem)
+            raise base.FieldError('group_policy', problem)
         clash = [name for name in self.groups if name.startswith('device') and self.devices]
         if clash:
             problem = f'{clash[0]!r}: with devices no suffix begins with "device"'
-            raise base.Misfit('groups', problem)
-        if sum(group.names() for group in self.groups.values()) > NAMES_MAX:
+            raise base.FieldError('groups', problem)
+        if sum(group.name_count() for group in self.groups.values()) > NAMES_MAX:
             problem = f'expected at most {NAMES_MAX} traits and aggregates in all of them'
-            raise base.Misfit('groups', problem)
+            raise base.FieldError('groups', problem)
         named = {name for names in self.same_subtree for name in names}
         for suffix, group in self.groups.items():
             _check_group(suffix, group, suffix in named)
         for n, device in enumerate(self.devices):
             both = set(device.required_traits) & set(device.forbidden_traits)
             if both:
-                raise base.Misfit(
+                raise base.FieldError(
                     f'devices[{n}].forbidden_traits', f'{min(both)} is required as well'
                 )
 
@@ -181,16 +181,16 @@ class TreeRequest(Message, frozen=True, kw_only=True):
 def _check_group(suffix: str, group: ResourceGroup, in_subtree: bool) -> None:
     if not _SUFFIX.match(suffix):
         problem = f'expected suffixes of 1 to 64 letters, digits, "_" and "-", got {suffix!r}'
-        raise base.Misfit('groups', problem)
+        raise base.FieldError('groups', problem)
     is_selective = group.required_traits or group.any_traits or group.member_of
     if not group.resources and not (in_subtree and is_selective):
         problem = 'expected amounts, or a trait or an aggregate and the suffix in same_subtree'
-        raise base.Misfit(f'groups.{suffix}.resources', problem)
+        raise base.FieldError(f'groups.{suffix}.resources', problem)
     for field in ('any_traits', 'member_of'):
         for n, names in enumerate(getattr(group, field)):
             if not names:
-                raise base.Misfit(f'groups.{suffix}.{field}[{n}]', EMPTY_LIST)
+                raise base.FieldError(f'groups.{suffix}.{field}[{n}]', EMPTY_LIST)
     both = set(group.required_traits) & set(group.forbidden_traits)
     if both:
         problem = f'{min(both)} is required as well; expected it in one of the two lists only'
-        raise base.Misfit(f'groups.{suffix}.forbidden_traits', problem)
+        raise base.FieldError(f'groups.{suffix}.forbidden_traits', problem)

@@ -19,32 +19,32 @@ from gantt.core.filters import tree_room
 from gantt.core.filters.base import (
     UNBOUNDED,
     Ceiling,
-    ClosingFilter,
     Filter,
     PairwiseFilter,
     PerHostFilter,
+    RelaxableFilter,
     UnknownFacts,
-    why_one,
+    removal_reason,
 )
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.placement import prefilters
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.ranking import Ranking, weigh
-from gantt.core.records.decision import PASSED, Contradiction, FilterCount
+from gantt.core.records.decision import PASSED_VERDICT, Contradiction, FilterCount
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 #: Columns that count the members of a host, whatever amounts these take.
-_COUNTS = frozenset({'instances', 'io_ops'})
+_COUNT_COLUMNS = frozenset({'instances', 'io_ops'})
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class FilterRun:
-    """State of the filters for one request on one table; see the module docstring.
+    """State of the filters for one request on one table, followed from pick to pick.
 
-    :ivar alive: after :meth:`look`, mask of the survivors
+    :ivar alive: after :meth:`evaluate`, mask of the survivors
     :ivar left: number of survivors
-    :ivar verdict: after :meth:`look`, the verdict bytes
+    :ivar verdict: after :meth:`evaluate`, the verdict bytes
     :ivar weighing: the weighers in use
     :ivar spec: the requested spec, with the additions of the pre-filters
     :ivar added: additions of the pre-filters, one line each
@@ -54,35 +54,35 @@ class FilterRun:
     def __init__(self, table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> None:
         self.table = table
         self.pipeline = pipeline
-        rewritten = prefilters.rewrite(spec, table, pipeline.settings.prefilters)
-        self.spec = rewritten.spec
-        self.added = rewritten.added
+        self.spec, self.added = prefilters.rewrite_spec(spec, table, pipeline.settings.prefilters)
         forced = bool(spec.force_hosts or spec.force_nodes)
         # A rebuild names its host by force and is checked all the same.
         forced = forced and spec.purpose is not Purpose.REBUILD
         self.weighing = pipeline.weighing(table)
-        self._applies = self._concerned(pipeline.applying(spec.purpose, forced))
-        count = len(table)
+        self._applies = self._applicable_filters(pipeline.applying(spec.purpose, forced))
+        count = table.count
         self.alive = np.ones(count, np.bool_)
         self.verdict = np.zeros(count, np.uint8)
         self.skipped: list[str] = []
-        self._bytes = self.alive.view(np.uint8)
+        self._alive_bytes = self.alive.view(np.uint8)
         self._level = 0  # verdict of those still alive
         self.left = count
         self._masks: dict[int, BoolArray | None] = {}
         self._masks_per_host: dict[
             int, tuple[BoolArray, BoolArray]
         ] = {}  # per host: (evaluated, passes)
-        self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
-        #: Of the last evaluation: its consumer, and the survivors before each closing filter.
+        self._prefix_counts: (
+            tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None
+        ) = None
+        #: Of the last evaluation: its consumer, and the survivors before each relaxable filter.
         self._consumer = ''
-        self._could = dict[int, BoolArray]()
-        self._changed: list[int] = []
+        self._masks_before_relaxable = dict[int, BoolArray]()
+        self._changed_rows: list[int] = []
         #: True where no further evaluation is possible: no state was kept for one.
         self.is_last = False
-        #: Counts of the last evaluation, with hosts barred since.
+        #: Counts of the last evaluation, with hosts excluded since.
         self.counts: list[FilterCount] = []
-        self._barred: tuple[int, list[int]] = (-1, [])
+        self._excluded: tuple[int, list[int]] = (-1, [])
         self._prefix_mask: tuple[int, BoolArray] | None = None
         #: True where all effects of a pick follow from the picked row.
         self._is_local = not (
@@ -94,29 +94,29 @@ class FilterRun:
         pools = table.pools
         #: True where it takes of trees: of providers nested below hosts, or by groups.
         self.is_of_trees = self.spec.tree is not None or (
-            bool(pools.nested.of_class) and tree_room.concerns(table, self.spec)
+            bool(pools.nested.of_class) and tree_room.needs_tree(table, self.spec)
         )
         self.is_pooled = self.is_of_trees or (
             bool(pools.of_class) and pools.have_any(self.spec.resources)
         )
-        if forced and (passed_over := pipeline.passed_over(spec.purpose)):
+        if forced and (passed_over := pipeline.skipped_when_forced(spec.purpose)):
             line = f'hosts are forced, and not asked of {", ".join(passed_over)}'
             self.added = [*self.added, line]
         #: Filters that apply and whose result a pick may change.
-        self._again = [k for k in pipeline.claim_dependent if self._applies[k]]
+        self._pick_dependent_filters = [k for k in pipeline.claim_dependent if self._applies[k]]
 
-    def bar(self, k: int, rows: list[int]) -> None:
+    def exclude(self, k: int, rows: list[int]) -> None:
         """Mark survivors as removed by filter ``k`` though they pass its mask, now and later."""
-        self._barred = (k, self._barred[1] + rows)
+        self._excluded = (k, self._excluded[1] + rows)
         at = np.array(rows)
         self.alive[at] = False
         self.verdict[at] = k
         self.left -= len(rows)
         counts = list(self.counts)
-        counts[k] = self._removed(k, counts[k].removed + len(rows))
+        counts[k] = self._record_removed(k, counts[k].removed + len(rows))
         # Where a rule that may be given up applies, another evaluation follows that explains.
-        if self.pipeline.settings.detailed or not (self.left or self.pipeline.closing):
-            counts = [self._explain(i, count) for i, count in enumerate(counts)]
+        if self.pipeline.settings.detailed or not (self.left or self.pipeline.relaxable):
+            counts = [self._count_with_detail(i, count) for i, count in enumerate(counts)]
         self.counts = counts
 
     def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
@@ -128,38 +128,38 @@ class FilterRun:
     def anew(self, spec: RequestSpec) -> 'FilterRun':
         """Return a run of the same pipeline and table without any evaluation.
 
-        :param spec: as requested, without additions of pre-filters
+        :param spec: the requested spec, without additions of pre-filters
         """
         fresh = FilterRun(self.table, spec, self.pipeline)
         fresh._prefix_mask = self._prefix_mask
         return fresh
 
-    def look(self, consumer: str, last: bool = True) -> list[FilterCount]:
+    def evaluate(self, consumer: str, last: bool = True) -> list[FilterCount]:
         """Run all filters for one member.
 
         :param last: no other member follows: no state need be kept for it
         :returns: one count per filter, in order
         """
         pipeline, start, counts = self.pipeline, 0, []
-        if self._prefix is not None:
-            start, alive, verdict, self._level, self.left, prefix_mask = self._prefix
+        if self._prefix_counts is not None:
+            start, alive, verdict, self._level, self.left, prefix_mask = self._prefix_counts
             np.copyto(self.alive, alive)
             np.copyto(self.verdict, verdict)
             counts = list(prefix_mask)
-        self.is_last = last and self._prefix is None
-        volatile, applies, zero_counts = pipeline.volatile, self._applies, pipeline.zero_counts
+        self.is_last = last and self._prefix_counts is None
+        volatile, applies, zero_counts = pipeline.is_volatile, self._applies, pipeline.zero_counts
         local = pipeline.local
         self._consumer = consumer
         alive, masks = self.alive, self._masks
         for k in range(start, len(applies)):
-            if not last and self._prefix is None and volatile[k]:
+            if not last and self._prefix_counts is None and volatile[k]:
                 self._store_prefix(k, counts)
             if not self.left or not applies[k]:
                 counts.append(zero_counts[k])
                 continue
             mask = masks[k] if k in masks else self._evaluate_for(k, consumer)
             if mask is None:
-                self._could.pop(k, None)
+                self._masks_before_relaxable.pop(k, None)
                 counts.append(zero_counts[k])
                 continue
             if volatile[k] and not local[k]:
@@ -168,44 +168,44 @@ class FilterRun:
             survivors = int(np.count_nonzero(after))
             removed, self.left = self.left - survivors, survivors
             if removed:
-                self._raise_to(k)
+                self._raise_verdict(k)
                 self.alive = alive = after
-                self._bytes = after.view(np.uint8)
-            counts.append(self._removed(k, removed) if removed else zero_counts[k])
-        if not last and self._prefix is None:
+                self._alive_bytes = after.view(np.uint8)
+            counts.append(self._record_removed(k, removed) if removed else zero_counts[k])
+        if not last and self._prefix_counts is None:
             self._store_prefix(len(applies), counts)
-        self._raise_to(PASSED)
+        self._raise_verdict(PASSED_VERDICT)
         if pipeline.settings.detailed or not self.left:
-            counts = [self._explain(k, count) for k, count in enumerate(counts)]
+            counts = [self._count_with_detail(k, count) for k, count in enumerate(counts)]
         self.counts = counts
         return counts
 
-    def look_again(self, consumer: str) -> list[FilterCount] | None:
+    def reevaluate(self, consumer: str) -> list[FilterCount] | None:
         """Return the counts for the next member, derived from the last evaluation.
 
         None where more than the picked row may have changed, or where that row is removed now: then
-        :meth:`look` is needed.
+        :meth:`evaluate` is needed.
         """
-        if self.is_pooled or not (self._is_local and self._changed):
+        if self.is_pooled or not (self._is_local and self._changed_rows):
             return None
-        row, pipeline = self._changed[-1], self.pipeline
-        for k in self._again:
+        row, pipeline = self._changed_rows[-1], self.pipeline
+        for k in self._pick_dependent_filters:
             if pipeline.local[k]:
                 if not pipeline.filters[k].passes(self.table, self.spec, row):
                     return None
             elif self._evaluate_for(k, consumer) is not None:
                 self._is_local = False
                 return None
-        self.verdict[row] = PASSED
+        self.verdict[row] = PASSED_VERDICT
         return self.counts
 
     def rank_again(self, ranking: Ranking) -> bool:
-        """Update the ranking of the last member after :meth:`look_again`.
+        """Update the ranking of the last member after :meth:`reevaluate`.
 
         :returns: False where a new ranking is needed
         """
         weighing = self.weighing
-        if not weighing.locally:
+        if not weighing.has_local_multipliers:
             return False
         try:
             for k in weighing.whole:
@@ -215,7 +215,7 @@ class FilterRun:
                     and weigher.raw(self.table, self.spec, ranking.rows) is not None
                 ):
                     return False
-            ranking.follow(self.table, self.spec, self._changed[-1])
+            ranking.follow(self.table, self.spec, self._changed_rows[-1])
         except Exception:
             return False  # a new ranking finds the failing weigher and handles it
         return True
@@ -224,19 +224,19 @@ class FilterRun:
     def may_step(self, ranking: Ranking) -> bool:
         """Return whether the effect of picks on scores is known without running weighers."""
         weighing = self.weighing
-        if not (self._is_local and weighing.locally):
+        if not (self._is_local and weighing.has_local_multipliers):
             return False
         if any(weighing.weighers[k].concerns(self.spec) for k in weighing.whole):
             return False
-        spec = self._own_part(ranking.rows) if self.is_pooled else self.spec
+        spec = self._spec_of_hosts_alone(ranking.rows) if self.is_pooled else self.spec
         try:
-            return spec is not None and ranking.take_steps(
-                self.table, spec, self.pipeline.distrusted
+            return spec is not None and ranking.store_steps(
+                self.table, spec, self.pipeline.distrusted_weighers
             )
         except Exception:
             return False  # the usual way of weighing may succeed
 
-    def _own_part(self, rows: IntArray) -> RequestSpec | None:
+    def _spec_of_hosts_alone(self, rows: IntArray) -> RequestSpec | None:
         """Return the spec with what picks take of hosts alone; None: one has a pooled class."""
         table, host_amounts = self.table, dict[str, int]()
         for name, amount in self.spec.resources.items():
@@ -248,10 +248,10 @@ class FilterRun:
         return self.spec.taking(host_amounts)
 
     def picks_left(self, row: int) -> int:
-        """Return how many more members like the last all filters allow; 0: evaluate anew."""
+        """Return how many more members equal to the last all filters allow; 0: evaluate anew."""
         pipeline, least = self.pipeline, UNBOUNDED
         try:
-            for k in self._again:
+            for k in self._pick_dependent_filters:
                 allowed = None
                 if pipeline.local[k]:
                     allowed = pipeline.filters[k].picks_left(self.table, self.spec, row)
@@ -264,7 +264,7 @@ class FilterRun:
 
     def stepped(self, rows: list[int]) -> None:
         """Note rows whose picks were applied to the table by steps."""
-        self._changed += rows
+        self._changed_rows += rows
 
     def check_steps(self, ranking: Ranking, row: int) -> None:
         """Compare the steps of the weighers with their values for the row picked last.
@@ -272,14 +272,16 @@ class FilterRun:
         A weigher whose steps disagree is run for each member from now on.
         """
         try:
-            self.pipeline.distrusted.update(ranking.disagreeing(self.table, self.spec, row))
+            self.pipeline.distrusted_weighers.update(
+                ranking.disagreeing(self.table, self.spec, row)
+            )
         except Exception as e:
-            self._failed('a weigher', e)
+            self._skip_failed_plugin('a weigher', e)
 
     def rank(self) -> Ranking:
         """Return the ranking of the survivors of the last evaluation."""
         rows = np.flatnonzero(self.alive)
-        return weigh(self.table, self.spec, self.weighing, rows, self._failed)
+        return weigh(self.table, self.spec, self.weighing, rows, self._skip_failed_plugin)
 
     def mask_of(self, k: int, consumer: str, rows: IntArray | None = None) -> BoolArray | None:
         """Return the mask of filter ``k`` alone: of all hosts, or at ``rows`` where per-host.
@@ -290,7 +292,7 @@ class FilterRun:
         if not self._applies[k]:
             return None
         try:
-            walked = self.pipeline.walking.get(k)
+            walked = self.pipeline.per_host_filters.get(k)
             if walked is not None and rows is not None:
                 return (
                     walked.mask_rows(self.table, self.spec, rows)
@@ -299,11 +301,11 @@ class FilterRun:
                 )
             if isinstance(rule, PairwiseFilter):
                 return rule.mask_for(self.table, self.spec, consumer)
-            if isinstance(rule, ClosingFilter):
+            if isinstance(rule, RelaxableFilter):
                 return rule.mask_for(self.table, self.spec, None, consumer)
             return rule.mask(self.table, self.spec)
         except Exception as e:
-            self._failed(rule.name, e)
+            self._skip_failed_plugin(rule.name, e)
             return None
 
     def picked(self, row: int, claims: bool = True) -> list[tuple[int, str]]:
@@ -313,35 +315,35 @@ class FilterRun:
         :returns: rules given up for it that the host did not meet before: (step, rule)
         """
         if claims:
-            self._changed.append(row)
+            self._changed_rows.append(row)
         given_up: list[tuple[int, str]] = []
-        for k in sorted(self._could):
-            rule, could = self.pipeline.closing[k], self._could[k]
+        for k in sorted(self._masks_before_relaxable):
+            rule, could = self.pipeline.relaxable[k], self._masks_before_relaxable[k]
             try:
                 given_up += rule.given_up_for(self.table, self.spec, row, could, self._consumer)
             except Exception as e:
-                self._failed(rule.name, e)
+                self._skip_failed_plugin(rule.name, e)
         return given_up
 
     def steps(self) -> list[tuple[tuple[int, int], BoolArray]]:
-        """Return steps that may be given up and the hosts that meet each; see ``ClosingFilter``."""
+        """Return steps that may be given up, with the hosts that meet each."""
         steps_met: list[tuple[tuple[int, int], BoolArray]] = []
-        for k, rule in self.pipeline.closing.items():
+        for k, rule in self.pipeline.relaxable.items():
             if not self._applies[k]:
                 continue
             try:
                 steps_met += rule.steps(self.table, self.spec)
             except Exception as e:
-                self._failed(rule.name, e)
+                self._skip_failed_plugin(rule.name, e)
         return steps_met
 
     def counted(self, rows: IntArray) -> IntArray:
         """Return by row how many members of any kind fit, by the filters that count members."""
         bounds = np.full(len(rows), UNBOUNDED, np.int64)
         for k, rule in enumerate(self.pipeline.filters):
-            if not (self._applies[k] and self.pipeline.local[k] and self.pipeline.volatile[k]):
+            if not (self._applies[k] and self.pipeline.local[k] and self.pipeline.is_volatile[k]):
                 continue
-            if not _COUNTS.isdisjoint(rule.columns) and 'free' not in rule.columns:
+            if not _COUNT_COLUMNS.isdisjoint(rule.columns) and 'free' not in rule.columns:
                 allowed = (rule.picks_left(self.table, self.spec, row) for row in rows.tolist())
                 bounds = np.minimum(bounds, [UNBOUNDED if n is None else n for n in allowed])
         return bounds
@@ -355,7 +357,7 @@ class FilterRun:
             try:
                 rule_ceilings = rule.ceilings(self.table, self.spec, row)
             except Exception as e:
-                self._failed(rule.name, e)
+                self._skip_failed_plugin(rule.name, e)
                 continue
             for name, ceiling in rule_ceilings.items():
                 lowest = by_class.get(name, ceiling)
@@ -366,13 +368,13 @@ class FilterRun:
 
     def contradiction(self) -> Contradiction | None:
         """Return rules that contradict each other, after an evaluation without survivors."""
-        for k, rule in self.pipeline.closing.items():
+        for k, rule in self.pipeline.relaxable.items():
             if not self._applies[k]:
                 continue
             try:
                 conflict = rule.contradiction(self.table, self.spec, self.verdict >= k)
             except Exception as e:
-                self._failed(rule.name, e)
+                self._skip_failed_plugin(rule.name, e)
                 continue
             if conflict is not None:
                 return conflict
@@ -389,7 +391,7 @@ class FilterRun:
                     rule.unknown(self.table, self.spec), most - len(unknown_facts)
                 )
             except Exception as e:
-                self._failed(rule.name, e)
+                self._skip_failed_plugin(rule.name, e)
         return unknown_facts
 
     def of_host(self, row: int) -> str:
@@ -401,25 +403,27 @@ class FilterRun:
         try:
             problem = rule.of_host(self.table, self.spec, row)
             return (
-                f' {problem}' if problem else f': {why_one(rule, self.table, self.spec, row, True)}'
+                f' {problem}'
+                if problem
+                else f': {removal_reason(rule, self.table, self.spec, row, True)}'
             )
         except Exception as e:
-            self._failed(rule.name, e)
+            self._skip_failed_plugin(rule.name, e)
             return ''
 
     # -- inside ------------------------------------------------------------------
 
-    def _concerned(self, applies: list[bool]) -> list[bool]:
+    def _applicable_filters(self, applies: list[bool]) -> list[bool]:
         """Return per filter whether it applies to the request."""
         filters, concerned = self.pipeline.filters, list(applies)
-        for k in self.pipeline.conditional:
+        for k in self.pipeline.conditional_filters:
             # A filter that raises here reports its problem when it runs.
             with contextlib.suppress(Exception):
                 concerned[k] = applies[k] and filters[k].concerns(self.spec)
         return concerned
 
     def _store_prefix(self, k: int, counts: list[FilterCount]) -> None:
-        self._prefix = (
+        self._prefix_counts = (
             k,
             self.alive.copy(),
             self.verdict.copy(),
@@ -428,34 +432,34 @@ class FilterRun:
             list(counts),
         )
 
-    def _raise_to(self, level: int) -> None:
+    def _raise_verdict(self, level: int) -> None:
         """Raise the verdict of the survivors to ``level``."""
         lag = level - self._level
         if lag == 1:
-            np.add(self.verdict, self._bytes, out=self.verdict)
+            np.add(self.verdict, self._alive_bytes, out=self.verdict)
         elif lag:
-            np.add(self.verdict, self._bytes * np.uint8(lag), out=self.verdict)
+            np.add(self.verdict, self._alive_bytes * np.uint8(lag), out=self.verdict)
         self._level = level
 
-    def _removed(self, k: int, removed: int) -> FilterCount:
+    def _record_removed(self, k: int, removed: int) -> FilterCount:
         rule = self.pipeline.filters[k]
-        if self.pipeline.explains[k]:
-            return FilterCount(rule.name, removed, self.pipeline.general[k])
+        if self.pipeline.has_detail[k]:
+            return FilterCount(rule.name, removed, self.pipeline.general_reasons[k])
         try:
             return FilterCount(rule.name, removed, rule.reason_for(self.spec, {}))
         except Exception as e:
-            self._failed(rule.name, e)
+            self._skip_failed_plugin(rule.name, e)
             return FilterCount(rule.name, removed, '')
 
-    def _explain(self, k: int, count: FilterCount) -> FilterCount:
+    def _count_with_detail(self, k: int, count: FilterCount) -> FilterCount:
         """Return the count with the numbers that only the filter itself can compute."""
-        if not count.removed or not self.pipeline.explains[k]:
+        if not count.removed or not self.pipeline.has_detail[k]:
             return count
         rule = self.pipeline.filters[k]
         try:
             rows = np.flatnonzero(self.verdict == k)
-            if isinstance(rule, ClosingFilter):
-                could = self._could.get(k, self.alive)
+            if isinstance(rule, RelaxableFilter):
+                could = self._masks_before_relaxable.get(k, self.alive)
                 detail = rule.detail_for(self.table, self.spec, rows, could, self._consumer)
             else:
                 detail = rule.detail(self.table, self.spec, rows)
@@ -463,13 +467,13 @@ class FilterRun:
                 count.name, count.removed, rule.reason_for(self.spec, detail), detail
             )
         except Exception as e:
-            self._failed(rule.name, e)
+            self._skip_failed_plugin(rule.name, e)
             return count
 
     def _evaluate_for(self, k: int, consumer: str) -> BoolArray | None:
         rule = self.pipeline.filters[k]
         try:
-            walked = self.pipeline.walking.get(k)
+            walked = self.pipeline.per_host_filters.get(k)
             if walked is not None:
                 return self._mask_per_host(k, walked)
             mask = self._mask_for(k, consumer)
@@ -477,41 +481,41 @@ class FilterRun:
                 _check_mask(mask, self.alive.shape)
         except Exception as e:
             # A plugin may raise anything: each error counts as its failure.
-            self._failed(rule.name, e)
+            self._skip_failed_plugin(rule.name, e)
             mask = None
-        if mask is not None and k == self._barred[0]:
+        if mask is not None and k == self._excluded[0]:
             mask = mask.copy()
-            mask[self._barred[1]] = False
+            mask[self._excluded[1]] = False
         if self._prefix_mask is not None and k == self._prefix_mask[0]:
             mask = self._prefix_mask[1] if mask is None else mask & self._prefix_mask[1]
-        if not self.pipeline.volatile[k]:
+        if not self.pipeline.is_volatile[k]:
             self._masks[k] = mask
         return mask
 
     def _mask_for(self, k: int, consumer: str) -> BoolArray | None:
         """Return the mask of a filter that evaluates all hosts at once."""
         rule = self.pipeline.filters[k]
-        if isinstance(rule, ClosingFilter):
-            could = self._could[k] = self._could_pass(k, rule)
+        if isinstance(rule, RelaxableFilter):
+            could = self._masks_before_relaxable[k] = self._mask_for_hard_rule(k, rule)
             return rule.mask_among_for(self.table, self.spec, could, consumer)
         if isinstance(rule, PairwiseFilter):
             return rule.mask_for(self.table, self.spec, consumer)
-        if self.pipeline.keeps[k]:
+        if self.pipeline.is_mask_cacheable[k]:
             return self._cached_mask(rule)
         return rule.mask(self.table, self.spec)
 
-    def _could_pass(self, k: int, rule: ClosingFilter) -> BoolArray:
-        """Return the survivors for a hard rule: those that pass later closing filters.
+    def _mask_for_hard_rule(self, k: int, rule: RelaxableFilter) -> BoolArray:
+        """Return the survivors for a hard rule: those that pass later relaxable filters.
 
         Hosts that the rule counts though they are full are included.
         """
         if not rule.pairwise:
             return self.alive
         could = self.alive
-        for j in self.pipeline.closing:
+        for j in self.pipeline.relaxable:
             if j > k and self._applies[j]:
-                closing_mask = self.mask_of(j, '')
-                could = could if closing_mask is None else could & closing_mask
+                relaxable_mask = self.mask_of(j, '')
+                could = could if relaxable_mask is None else could & relaxable_mask
         full = self.only_full(rule.counted_if_full(self.table, self.spec, self._consumer))
         if len(full):
             could = could.copy()
@@ -519,7 +523,7 @@ class FilterRun:
         return could
 
     def only_full(self, rows: IntArray) -> IntArray:
-        """Return those of these hosts that would take a member if nothing were taken there."""
+        """Return which of ``rows`` would take a member if nothing were taken there."""
         table = self.table
         for name, amount in self.spec.resources.items():
             code = table.class_code(name)
@@ -542,7 +546,7 @@ class FilterRun:
         if not any(request_fields):
             return rule.mask(table, spec)  # the rule is not concerned: no need to read the cache
         signature = _encode(request_fields)
-        stamp = (table.default_zone, table.versions.at(rule.columns))
+        stamp = (table.default_zone, table.versions.of_columns(rule.columns))
         try:
             return table.mask_cache.get(rule, signature, stamp)
         except KeyError:
@@ -558,7 +562,7 @@ class FilterRun:
             self._masks_per_host[k] = (blank, blank.copy())
         evaluated, passes = self._masks_per_host[k]
         if not rule.once:
-            evaluated[self._changed] = False
+            evaluated[self._changed_rows] = False
         rows = np.flatnonzero(self.alive & ~evaluated)
         if len(rows):
             results = rule.mask_rows(self.table, self.spec, rows)
@@ -567,7 +571,7 @@ class FilterRun:
             evaluated[rows] = True
         return passes
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def _skip_failed_plugin(self, name: str, error: Exception) -> None:
         problem = f'{type(error).__name__}: {error}'
         if not self.pipeline.settings.skip_failing:
             raise exceptions.PluginError(

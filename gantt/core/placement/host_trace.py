@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from gantt.core.filters import tree_room
-from gantt.core.filters.base import names_of, why_one
+from gantt.core.filters.base import names_of, removal_reason
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.messages.request import Purpose, RequestSpec
 from gantt.core.messages.resource_classes import format_amount
@@ -30,7 +30,7 @@ class HostStep(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar passes: None where the filter does not concern the request
     :ivar why: why the host is removed, with its own numbers; empty where it is not
-    :ivar facts: what of the host the filter looks at, e.g. ``zone nova``
+    :ivar facts: facts of the host that the filter reads, e.g. ``zone nova``
     """
 
     filter: str
@@ -58,26 +58,26 @@ def _step(filter_run: FilterRun, k: int, consumer: str, row: int) -> HostStep:
     passes = bool(mask[row] if len(mask) == len(table) else mask[0])
     tree_problem = ''
     if passes and filter_run.is_of_trees and isinstance(rule, ResourcesFilter):
-        tree_problem = _together(filter_run, row)
+        tree_problem = _why_no_tree_solution(filter_run, row)
     facts = rule.facts(table, spec, row)
     if facts is None:
         facts = facts_of(table.host_state(row), spec, rule.columns)
     return HostStep(
         filter=rule.name,
         passes=passes and not tree_problem,
-        why=tree_problem if passes else why_one(rule, table, spec, row),
+        why=tree_problem if passes else removal_reason(rule, table, spec, row),
         facts=facts,
     )
 
 
-def _together(filter_run: FilterRun, row: int) -> str:
+def _why_no_tree_solution(filter_run: FilterRun, row: int) -> str:
     """Return why the tree of a host that meets all conditions has no solution; '' where it has."""
     if filter_run.spec.purpose is Purpose.REBUILD:
         return ''
     trees = TreeChoice(filter_run.table, filter_run.spec)
     if trees.solve(row) is not None:
         return ''
-    return trees.problem() or tree_room.NOT_TOGETHER
+    return trees.problem() or tree_room.NOT_TOGETHER_REASON
 
 
 def facts_of(host: HostState, spec: RequestSpec, columns: tuple[str, ...]) -> list[str]:

@@ -12,10 +12,10 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.table.placed_index import PlacedIndex
 
 #: Context of a request that has no older claims.
-NOTHING_OLDER: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+NO_OLDER_CLAIMS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
-def left_out(
+def without_older_claims(
     table: HostTable, request: SelectDestinations, attempt: int
 ) -> contextlib.AbstractContextManager[None]:
     """Remove older claims from the table for a context, so that no member is placed beside them.
@@ -25,25 +25,27 @@ def left_out(
     """
     group = request.spec.group
     if group is None or len(request.consumers) == 1 or not group.is_hard:
-        return NOTHING_OLDER
-    older = list(_older(table.placed, request, attempt))
+        return NO_OLDER_CLAIMS
+    older = list(_older_claims(table.placed, request, attempt))
     if request.spec.purpose.is_move:
-        return _leaving(table.placed, older) if older else NOTHING_OLDER
+        return _marked_as_leaving(table.placed, older) if older else NO_OLDER_CLAIMS
     older = [placed for placed in older if placed.group == group.uuid]
-    return _without(table.placed, older) if older else NOTHING_OLDER
+    return _removed_from_index(table.placed, older) if older else NO_OLDER_CLAIMS
 
 
-def _older(index: PlacedIndex, request: SelectDestinations, attempt: int) -> Iterator[Placed]:
+def _older_claims(
+    index: PlacedIndex, request: SelectDestinations, attempt: int
+) -> Iterator[Placed]:
     new = {claim_id(request.request_id, attempt, i) for i in range(len(request.consumers))}
     for consumer in request.consumers:
-        for provider_id in sorted(set(index.where(consumer))):
-            for placed in index.on(provider_id).values():
+        for provider_id in sorted(set(index.providers_of(consumer))):
+            for placed in index.on_provider(provider_id).values():
                 if placed.consumer == consumer and placed.claim_id not in new:
                     yield placed
 
 
 @contextlib.contextmanager
-def _leaving(index: PlacedIndex, older: Sequence[Placed]) -> Iterator[None]:
+def _marked_as_leaving(index: PlacedIndex, older: Sequence[Placed]) -> Iterator[None]:
     before = index.leaving
     index.leaving = Counter((placed.provider_id, placed.consumer) for placed in older)
     try:
@@ -53,7 +55,7 @@ def _leaving(index: PlacedIndex, older: Sequence[Placed]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without(index: PlacedIndex, older: Sequence[Placed]) -> Iterator[None]:
+def _removed_from_index(index: PlacedIndex, older: Sequence[Placed]) -> Iterator[None]:
     for placed in older:
         index.remove(placed.provider_id, placed.claim_id)
     try:

@@ -12,17 +12,17 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.filters.base import (
-    ClosingFilter,
     Filter,
+    RelaxableFilter,
+    is_per_host,
     is_volatile,
-    walks,
 )
-from gantt.core.filters.pci_passthrough import inside_of
-from gantt.core.messages.level_policy import HOST
+from gantt.core.filters.topology import layout_settings_of
+from gantt.core.messages.policy_set import HOST_LEVEL
 from gantt.core.messages.request import Purpose, RequestKind
 from gantt.core.placement.prefilters import Prefilters
-from gantt.core.records.decision import PASSED, FilterCount
-from gantt.core.table.columns import FOLLOWED
+from gantt.core.records.decision import PASSED_VERDICT, FilterCount
+from gantt.core.table.columns import VERSIONED_COLUMNS
 from gantt.core.weighers.base import Weigher, check_multiplier
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Weighing:
 
     :ivar normalizations: per weigher, the kind of scale of its raw values
     :ivar of_aggregates: True where multipliers set by aggregates count for their hosts
-    :ivar locally: True where no pick changes a multiplier
+    :ivar has_local_multipliers: True where no pick changes a multiplier
     :ivar whole: weighers of which a pick may change the raw values of all hosts
     """
 
@@ -52,7 +52,7 @@ class Weighing:
             'absolute' if comparable else w.normalized_by(normalization) for w in self.weighers
         ]
         self.of_aggregates = not comparable
-        self.locally = comparable or all(
+        self.has_local_multipliers = comparable or all(
             type(w).multipliers is Weigher.multipliers for w in self.weighers
         )
         self.whole = [k for k, w in enumerate(self.weighers) if not w.local and not w.is_steady]
@@ -63,7 +63,7 @@ class Weighings:
 
     A weigher whose option is 0 is used where an aggregate sets its multiplier.
 
-    :ivar usual: the weighing where no aggregate sets any of these
+    :ivar default: the weighing where no aggregate sets any of these
     """
 
     def __init__(
@@ -71,31 +71,33 @@ class Weighings:
     ) -> None:
         for weigher in weighers:
             check_multiplier(weigher)
-        self._all = list(weighers)
+        self._weighers = list(weighers)
         self._normalization = normalization
         self._comparable = comparable
-        self._silent = [
+        self._zero_multiplier_options = [
             w.multiplier_option
             for w in weighers
             if not w.multiplier and (comparable or type(w).multipliers is Weigher.multipliers)
         ]
-        self._known: dict[tuple[str, ...], Weighing] = {}
-        self.usual = self._of(())
+        self._weighing_by_options: dict[tuple[str, ...], Weighing] = {}
+        self.default = self._weighing_with(())
 
-    def on(self, table: 'HostTable') -> Weighing:
+    def for_table(self, table: 'HostTable') -> Weighing:
         """Return the weighers in use on this table."""
         if self._comparable:
-            return self.usual
+            return self.default
         metadata = table.aggregate_metadata
-        woken = tuple(option for option in self._silent if option in metadata)
-        return self._of(woken) if woken else self.usual
+        woken = tuple(option for option in self._zero_multiplier_options if option in metadata)
+        return self._weighing_with(woken) if woken else self.default
 
-    def _of(self, woken: tuple[str, ...]) -> Weighing:
-        weighing = self._known.get(woken)
+    def _weighing_with(self, woken: tuple[str, ...]) -> Weighing:
+        weighing = self._weighing_by_options.get(woken)
         if weighing is None:
-            silent = set(self._silent) - set(woken)
-            requested = [w for w in self._all if w.multiplier_option not in silent or w.multiplier]
-            weighing = self._known[woken] = Weighing(
+            silent = set(self._zero_multiplier_options) - set(woken)
+            requested = [
+                w for w in self._weighers if w.multiplier_option not in silent or w.multiplier
+            ]
+            weighing = self._weighing_by_options[woken] = Weighing(
                 requested, self._normalization, comparable=self._comparable
             )
         return weighing
@@ -128,16 +130,16 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         parts = list(self.location_parts or ())
-        if len(set(parts)) < len(parts) or not all(parts) or HOST in parts:
+        if len(set(parts)) < len(parts) or not all(parts) or HOST_LEVEL in parts:
             raise exceptions.Misconfigured(
                 option='location_parts',
-                problem=f'expected different names, and none of them {HOST!r}; got {parts}',
+                problem=f'expected different names, and none of them {HOST_LEVEL!r}; got {parts}',
                 fix='Name each part of the location of hosts',
             )
 
 
 #: Settings of a pipeline for which none are given.
-DEFAULTS = PipelineSettings()
+DEFAULT_SETTINGS = PipelineSettings()
 
 
 class Pipeline:
@@ -147,47 +149,46 @@ class Pipeline:
         self,
         filters: Sequence[Filter],
         weighers: Sequence[Weigher],
-        settings: PipelineSettings = DEFAULTS,
+        settings: PipelineSettings = DEFAULT_SETTINGS,
     ) -> None:
-        if len(filters) >= PASSED:
+        if len(filters) >= PASSED_VERDICT:
             raise exceptions.Misconfigured(
                 option='enabled_filters', problem=f'{len(filters)} filters', fix='Use at most 253'
             )
         for plugin in (*filters, *weighers):
-            plugin.check_columns()
-        self._given = (list(filters), list(weighers))
+            plugin.check_declarations()
+        self._given_plugins = (list(filters), list(weighers))
         self.settings = settings
         self._is_comparable = False
         self._comparable: Pipeline | None = None
-        self._open: Pipeline | None = None
+        self._pipeline_without_relaxable: Pipeline | None = None
         self._shuffling: Pipeline | None = None
         self._keep_to(RequestKind.HOST)
         self._of_kind: dict[RequestKind, Pipeline] = {}
         #: Names of weighers whose steps disagreed with their values.
-        self.distrusted: set[str] = set()
+        self.distrusted_weighers: set[str] = set()
         #: Hosts by result where a layout was requested; the reader of the counts removes them.
         self.layout_hosts: Counter[str] = Counter()
         self.digest = self._digest()
 
     def _keep_to(self, kind: RequestKind) -> None:
         """Keep the filters and weighers that concern such requests."""
-        filters, weighers = self._given
+        filters, weighers = self._given_plugins
         self._order([f for f in filters if kind in f.kinds])
         self._weighings = Weighings(
             [w for w in weighers if kind in w.kinds],
             self.settings.normalization,
             comparable=self._is_comparable,
         )
-        usual = self._weighings.usual
-        self.weighers, self.weigher_names = usual.weighers, usual.names
+        self.weighers = self._weighings.default.weighers
 
     def _order(self, filters: Sequence[Filter]) -> None:
         # A hard rule that leaves no host comes first: then no rule is given up.
-        closing = sorted(
-            (f for f in filters if isinstance(f, ClosingFilter)),
+        relaxable = sorted(
+            (f for f in filters if isinstance(f, RelaxableFilter)),
             key=lambda f: not f.pairwise,
         )
-        self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
+        self.filters = [*(f for f in filters if not isinstance(f, RelaxableFilter)), *relaxable]
         self._index_filters()
 
     def of_kind(self, kind: RequestKind) -> 'Pipeline':
@@ -197,30 +198,30 @@ class Pipeline:
         pipeline = self._of_kind.get(kind)
         if pipeline is None:
             pipeline = copy.copy(self)
-            pipeline._open = None
+            pipeline._pipeline_without_relaxable = None
             pipeline._keep_to(kind)
             self._of_kind[kind] = pipeline
         return pipeline
 
-    def without_closing(self) -> 'Pipeline':
-        """Return the same without filters that evaluate the survivors: each host by itself."""
-        if not self.closing:
+    def without_relaxable(self) -> 'Pipeline':
+        """Return the pipeline without filters that evaluate the survivors: each host by itself."""
+        if not self.relaxable:
             return self
-        if self._open is None:
+        if self._pipeline_without_relaxable is None:
             pipeline = copy.copy(self)
-            pipeline._order([f for f in self.filters if not isinstance(f, ClosingFilter)])
-            self._open = pipeline
-        return self._open
+            pipeline._order([f for f in self.filters if not isinstance(f, RelaxableFilter)])
+            self._pipeline_without_relaxable = pipeline
+        return self._pipeline_without_relaxable
 
     def comparable(self) -> 'Pipeline':
-        """Return the same filters and weighers with scores comparable to those of other zones.
+        """Return the filters and weighers with scores comparable to those of other zones.
 
         Every weigher is on its absolute scale and counts as it is configured, whatever aggregates
         set; the best is picked, never one of several, and where hosts are equal any of them.
         """
         if self._comparable is None:
             pipeline = copy.copy(self)
-            pipeline._open = None
+            pipeline._pipeline_without_relaxable = None
             pipeline._is_comparable = True
             pipeline.settings = msgspec.structs.replace(
                 self.settings, subset_size=1, shuffle_best=True
@@ -231,39 +232,45 @@ class Pipeline:
         return self._comparable
 
     def shuffling(self) -> 'Pipeline':
-        """Return the same that picks any of equal hosts, by the seed."""
+        """Return the pipeline with a pick of any of equal hosts, by the seed."""
         if self.settings.shuffle_best:
             return self
         if self._shuffling is None:
             pipeline = copy.copy(self)
             pipeline._of_kind = {}
-            pipeline._open = None
+            pipeline._pipeline_without_relaxable = None
             pipeline.settings = msgspec.structs.replace(self.settings, shuffle_best=True)
             self._shuffling = pipeline
         return self._shuffling
 
     def _index_filters(self) -> None:
         """Index properties of the filters by their position in the order."""
-        self.volatile = [is_volatile(f) for f in self.filters]
+        self.is_volatile = [is_volatile(f) for f in self.filters]
         self.local = [f.local and not f.pairwise for f in self.filters]
         #: Filters that evaluate host by host.
-        self.walking = {k: f for k, f in enumerate(self.filters) if walks(f)}
-        self.closing = {k: f for k, f in enumerate(self.filters) if isinstance(f, ClosingFilter)}
-        self.keeps = [f.fields is not None and FOLLOWED.issuperset(f.columns) for f in self.filters]
-        self.checking = [
+        self.per_host_filters = {k: f for k, f in enumerate(self.filters) if is_per_host(f)}
+        self.relaxable = {
+            k: f for k, f in enumerate(self.filters) if isinstance(f, RelaxableFilter)
+        }
+        self.is_mask_cacheable = [
+            f.fields is not None and VERSIONED_COLUMNS.issuperset(f.columns) for f in self.filters
+        ]
+        self.request_checkers = [
             f for f in self.filters if type(f).check_request is not Filter.check_request
         ]
-        self.claim_dependent = [k for k, changes in enumerate(self.volatile) if changes]
+        self.claim_dependent = [k for k, changes in enumerate(self.is_volatile) if changes]
         #: Filters that may not apply to a request.
-        self.conditional = [k for k, f in enumerate(self.filters) if _is_conditional(type(f))]
-        self.explains = [type(f).detail is not Filter.detail for f in self.filters]
-        self.general = [_general(f) for f in self.filters]
+        self.conditional_filters = [
+            k for k, f in enumerate(self.filters) if _is_conditional(type(f))
+        ]
+        self.has_detail = [type(f).detail is not Filter.detail for f in self.filters]
+        self.general_reasons = [_general_reason(f) for f in self.filters]
         self.zero_counts = [FilterCount(f.name, 0, '') for f in self.filters]
-        self.inside = inside_of(self.filters)
+        self.inside = layout_settings_of(self.filters)
         self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
 
     def in_order(self, names: Sequence[str]) -> 'Pipeline':
-        """Return the same filters in another order; itself where equal or the names differ.
+        """Return the filters in another order; the pipeline itself where equal or names differ.
 
         The digest is the same, and so are the survivors and the chosen host.  Only the counts
         differ, and a decision names its filters as they ran.
@@ -272,7 +279,7 @@ class Pipeline:
         if list(names) == list(by_name) or sorted(names) != sorted(by_name):
             return self
         pipeline = copy.copy(self)
-        pipeline._open = None
+        pipeline._pipeline_without_relaxable = None
         pipeline._order([by_name[name] for name in names])
         return pipeline
 
@@ -284,24 +291,24 @@ class Pipeline:
             self._applying[purpose, forced] = flags
         return flags
 
-    def passed_over(self, purpose: Purpose) -> list[str]:
+    def skipped_when_forced(self, purpose: Purpose) -> list[str]:
         """Return names of the filters that do not run for forced hosts."""
         plain, forced = self.applying(purpose, False), self.applying(purpose, True)
         pairs = zip(self.filters, plain, forced, strict=True)
         return [f.name for f, usually, now in pairs if usually and not now]
 
-    def name_parts(self, table: 'HostTable') -> None:
+    def set_site_names(self, table: 'HostTable') -> None:
         """Set the names of the default zone and of location parts of this site on a table."""
         table.default_zone = self.settings.default_zone or table.default_zone
         table.location_parts = self.settings.location_parts or table.location_parts
 
     def weighing(self, table: 'HostTable') -> Weighing:
         """Return the weighers in use on this table."""
-        return self._weighings.on(table)
+        return self._weighings.for_table(table)
 
     def described(self) -> dict[str, Any]:
         """Return everything that decides an outcome besides table and request."""
-        filters, weighers = self._given
+        filters, weighers = self._given_plugins
         return {
             'filters': {f.name: f.settings() for f in filters},
             'weighers': {w.name: w.settings() for w in weighers},
@@ -329,7 +336,7 @@ def _is_conditional(kind: type[Filter]) -> bool:
     return kind.concerns is not Filter.concerns and declared_at <= evaluated_at
 
 
-def _general(rule: Filter) -> str:
+def _general_reason(rule: Filter) -> str:
     """Return the reason of a filter without the numbers that only its ``detail`` has."""
     reason = re.sub(r'\s*\([^()]*{[^()]*\)', '', rule.reason)
     return rule.name if '{' in reason else reason

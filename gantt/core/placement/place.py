@@ -2,8 +2,8 @@
 """place(): filter, weigh, pick, apply the pick to the table; then the next member.
 
 Pure and deterministic: the same table, request, pipeline and seed give the same decision.  A failed
-request leaves the table as it was; a placed one leaves its picks on it, until ``undo``, or until
-the committed state replaces them.
+request leaves the table as it was; a placed one leaves its picks on it, until ``undo_decision``,
+or until the committed state replaces them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from gantt.core.filters.group_policy import GroupPolicyFilter
 from gantt.core.filters.rules import RulesFilter
 from gantt.core.group_policies import levels
 from gantt.core.messages.policy_set import PolicySet
-from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.core.messages.request import RequestKind, RequestSpec, SelectDestinations
 from gantt.core.pause import AskPause, Interrupted, Pause
 from gantt.core.placement import bound_members, older_claims, verdict
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Draw, Run
+from gantt.core.placement.run import MEMBERS_BY_STEPS_MAX, NO_HELD_SHARES, HostDraw, Run
 from gantt.core.records.decision import Contradiction, Decision, Outcome
 from gantt.core.records.members import MemberColumns, placed_of
 from gantt.core.table.facts import LOCATION_PARTS
@@ -26,10 +26,10 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.table.pools import Shares
 
 #: Hosts named in the line of a placed request.
-_NAMED_MAX = 4
+_NAMED_HOSTS_MAX = 4
 
 
-class Seen:
+class LastRequest:
     """State of the last request: an equal request continues from there.
 
     For requests that are planned in a row on a table that nothing else changes meanwhile.
@@ -53,7 +53,8 @@ class Seen:
 
     def note(self, run: Run) -> None:
         """Store a run that has ended with its picks on the table."""
-        self._run, self._state = run, _state(run.table, run.pipeline)
+        self._run = run
+        self._state = _state(run.table, run.pipeline)
 
 
 def _state(table: HostTable, pipeline: Pipeline) -> tuple[object, ...]:
@@ -72,8 +73,8 @@ def place(
     worker: str = '',
     spread: int = 1,
     pause: AskPause | None = None,
-    seen: Seen | None = None,
-    held: Mapping[str, Shares] = NOTHING_HELD,
+    seen: LastRequest | None = None,
+    held: Mapping[str, Shares] = NO_HELD_SHARES,
 ) -> Decision:
     """Choose a host for each of ``members`` (indices into the consumers; None: all).
 
@@ -91,11 +92,11 @@ def place(
     :raises InvalidMessage: the request names a group without its rule, or has a value that a filter
         does not understand
     """
-    table, pipeline = table.of_kind(request.spec.kind), pipeline.of_kind(request.spec.kind)
+    table, pipeline = _of_kind(request.spec.kind, table, pipeline)
     _check(request.spec, pipeline)
-    pipeline.name_parts(table)
+    pipeline.set_site_names(table)
     before = None if seen is None else seen.before(table, request, pipeline)
-    run = Run(table, request, pipeline, Draw(seed, spread), attempt, before, held, pause)
+    run = Run(table, request, pipeline, HostDraw(seed, spread), attempt, before, held, pause)
     to_place: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq, hosts = table.seq, len(run.filter_run.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
@@ -103,25 +104,25 @@ def place(
     silent: list[str] = []
     try:
         grouped = request.spec.group is not None
-        no_claims = older_claims.NOTHING_OLDER
-        with older_claims.left_out(table, request, attempt) if grouped else no_claims:
-            gathering = bound_members.gathering(run, to_place) if grouped else None
-            outcome, position = _each(run, to_place, before is not None)
-            run, outcome, position = _improved(run, to_place, (outcome, position), gathering)
+        no_claims = older_claims.NO_OLDER_CLAIMS
+        with older_claims.without_older_claims(table, request, attempt) if grouped else no_claims:
+            gathering = bound_members.gathering_domains(run, to_place) if grouped else None
+            outcome, position = _place_each(run, to_place, before is not None)
+            run, outcome, position = _improved_run(run, to_place, (outcome, position), gathering)
             if outcome is Outcome.NO_VALID_HOST:
                 (reason, cause), nearest, silent, contradiction = _why_not(run, to_place, position)
             elif outcome is Outcome.PLACED:
                 to_place = to_place[:position]
                 run.add_alternates()
-        second_run, outcome = _placed_anew(run, to_place, outcome)
+        second_run, outcome = _retry_in_one_domain(run, to_place, outcome)
         if second_run is not None:
             run, cause, nearest, silent, contradiction = second_run, '', [], [], None
         if outcome is Outcome.EXPIRED:
             reason = f'its budget ended before all of {len(to_place)} members were planned'
         if outcome is Outcome.PLACED:
             reason = _placed_line(run, hosts)
-        elif outcome is Outcome.NO_VALID_HOST and run.trees is not None:
-            problem = run.trees.problem()
+        elif outcome is Outcome.NO_VALID_HOST and run.tree_choice is not None:
+            problem = run.tree_choice.problem()
             if problem:  # "no room" and "unknown" are different outcomes
                 outcome, reason = Outcome.UNKNOWN, problem
     except exceptions.PluginError as e:
@@ -129,7 +130,7 @@ def place(
     except BaseException:
         run.give_back()
         raise
-    _end(run, outcome is Outcome.PLACED, seen)
+    _finish_run(run, outcome is Outcome.PLACED, seen)
     return Decision(
         id=decision_id,
         request_id=request.request_id,
@@ -141,6 +142,7 @@ def place(
         spread=spread,
         table_seq=seq,
         age_seconds=run.age_seconds,
+        provider_ids=table.provider_ids_bytes(),
         config_digest=pipeline.digest,
         relaxed=[*_given_up(run.members), *run.filter_run.skipped],
         added=run.filter_run.added,
@@ -149,7 +151,6 @@ def place(
         nearest=nearest,
         silent=silent,
         contradiction=contradiction,
-        provider_ids=table.provider_ids_bytes(),
         worker=worker,
         created_at=table.now,
         project_id=request.spec.project_id,
@@ -159,7 +160,14 @@ def place(
     )
 
 
-def _end(run: Run, is_placed: bool, seen: Seen | None) -> None:
+def _of_kind(kind: RequestKind, table: HostTable, pipeline: Pipeline) -> tuple[HostTable, Pipeline]:
+    """Return the table and the pipeline for requests of a kind."""
+    if kind is RequestKind.HOST:
+        return table, pipeline
+    return table.of_kind(kind), pipeline.of_kind(kind)
+
+
+def _finish_run(run: Run, is_placed: bool, seen: LastRequest | None) -> None:
     """Settle the table after a run, and record the hosts of the decision."""
     if not is_placed:
         run.withdraw()
@@ -171,81 +179,101 @@ def _end(run: Run, is_placed: bool, seen: Seen | None) -> None:
 
 
 def _why_not(
-    run: Run, wanted: Sequence[int], position: int
+    run: Run, members: Sequence[int], position: int
 ) -> tuple[tuple[str, str], list[str], list[str], Contradiction | None]:
     """Return the verdict where a member has no place, nearest changes, and contradicting rules.
 
     The verdict comes with its cause.
     """
-    reason, cause = run.failure(len(wanted))
-    lines, silent = verdict.nearest(run.filter_run, run.request.consumers[wanted[position]])
+    reason, cause = run.failure(len(members))
+    lines, silent = verdict.nearest_changes(
+        run.filter_run, run.request.consumers[members[position]]
+    )
     contradiction = run.filter_run.contradiction()
     if contradiction is not None:
         reason = f'{reason}; {contradiction.line}'
-    nearest = [*verdict.fewer(len(wanted), position), *lines]
+    nearest = [*verdict.fewer_members_line(len(members), position), *lines]
     return (reason, cause), nearest, silent, contradiction
 
 
-def _each(run: Run, wanted: Sequence[int], goes_on: bool = False) -> tuple[Outcome, int]:
+def _place_each(run: Run, members: Sequence[int], goes_on: bool = False) -> tuple[Outcome, int]:
     """Place one member after the other; return the outcome, and how many have a place.
 
     :param goes_on: the first may be alike to the last one of another request
     """
     position, pause = 0, run.pause
-    while position < len(wanted):
+    while position < len(members):
         directive = Pause.GO_ON if pause is None or not position else pause(False)
         if directive is Pause.ENOUGH:
             return Outcome.PLACED, position
         if directive is Pause.OVER:
             return Outcome.EXPIRED, position
-        if directive is Pause.LOOK_ANEW:
-            run.look_anew()
-        alike = run.go_on(wanted[position : position + STEPS_MOST]) if position or goes_on else 0
+        if directive is Pause.REEVALUATE:
+            run.reset_evaluation()
+        alike = (
+            run.go_on(members[position : position + MEMBERS_BY_STEPS_MAX])
+            if position or goes_on
+            else 0
+        )
         try:
-            if not alike and not run.place(wanted[position], position == len(wanted) - 1):
+            if not alike and not run.place(members[position], position == len(members) - 1):
                 return Outcome.NO_VALID_HOST, position
         except Interrupted as e:
-            if e.how is Pause.OVER:
+            if e.directive is Pause.OVER:
                 return Outcome.EXPIRED, position
-            run.look_anew()
+            run.reset_evaluation()
             continue
         position += alike or 1
-    return Outcome.PLACED, len(wanted)
+    return Outcome.PLACED, len(members)
 
 
-def _placed_anew(run: Run, wanted: Sequence[int], outcome: Outcome) -> tuple[Run | None, Outcome]:
+def _retry_in_one_domain(
+    run: Run, members: Sequence[int], outcome: Outcome
+) -> tuple[Run | None, Outcome]:
     """Return a run that places members that the first could not, and the outcome."""
     if outcome is not Outcome.NO_VALID_HOST:
         return None, outcome
-    tries = _Tries()
-    second_run = bound_members.placed_anew(run, wanted, tries.place)
+    tries = _FurtherRuns()
+    second_run = bound_members.place_in_one_domain(run, members, tries.place)
     if second_run is not None:
         return second_run, Outcome.PLACED
     return None, Outcome.EXPIRED if tries.last[0] is Outcome.EXPIRED else outcome
 
 
-def _improved(
+def _improved_run(
     run: Run,
-    wanted: Sequence[int],
+    members: Sequence[int],
     ended: tuple[Outcome, int],
-    gathering: bound_members.Gathering | None,
+    gathering: bound_members.GatheringDomains | None,
 ) -> tuple[Run, Outcome, int]:
-    """Return the run, or a better one with more lookahead, and its outcome as of ``_each``."""
-    tries = _Tries()
-    looks = [partial(bound_members.with_less_given_up, wanted=wanted, place=tries.place)]
+    """Return the run, or a better one with more lookahead, and its outcome as of ``_place_each``.
+
+    Only the rules of a group can be met better by another choice of hosts.
+    """
+    if run.request.spec.group is None:
+        return (run, *ended)
+    tries = _FurtherRuns()
+    searches = [
+        partial(bound_members.place_with_fewer_steps_given_up, members=members, place=tries.place)
+    ]
     if gathering is not None:
-        looks.append(
-            partial(bound_members.gathered, wanted=wanted, place=tries.place, gathering=gathering)
+        searches.append(
+            partial(
+                bound_members.place_gathered,
+                members=members,
+                place=tries.place,
+                gathering=gathering,
+            )
         )
-    for look in looks:
-        if ended == (Outcome.PLACED, len(wanted)) and not run.is_cut_short:
-            improved = look(run)
+    for search in searches:
+        if ended == (Outcome.PLACED, len(members)) and not run.is_cut_short:
+            improved = search(run)
             if improved is not run:
                 run, ended = improved, tries.last
     return (run, *ended)
 
 
-class _Tries:
+class _FurtherRuns:
     """Further runs of a request.
 
     :ivar last: outcome of the last one, and how many members have a place by it
@@ -256,35 +284,36 @@ class _Tries:
 
     def place(self, run: Run, members: Sequence[int]) -> int:
         """Place members by a run, as ``bound_members.Place``."""
-        self.last = _each(run, members)
-        return bound_members.OVER if self.last[0] is Outcome.EXPIRED else self.last[1]
+        self.last = _place_each(run, members)
+        return bound_members.OUT_OF_TIME if self.last[0] is Outcome.EXPIRED else self.last[1]
 
 
-def undo(table: HostTable, decision: Decision, request: SelectDestinations) -> None:
+def undo_decision(table: HostTable, decision: Decision, request: SelectDestinations) -> None:
     """Remove the picks of a decision from the table; may be repeated."""
     for placed in placed_of(decision):
         if placed.claim_id is not None:
-            table.give(placed.host.provider_id, request.spec.resources, placed.claim_id)
+            table.remove_pick(placed.host.provider_id, request.spec.resources, placed.claim_id)
 
 
 def _placed_line(run: Run, hosts: int) -> str:
     """Return a line as ``placed on cmp-4; 31/412 hosts fit``."""
-    looks, rows = run.members.looks, run.chosen
+    evaluations, rows = run.members.evaluations, run.chosen
     names = [run.table.names[row] for row in dict.fromkeys(rows)]
-    and_more = f' and {len(names) - _NAMED_MAX} more' if len(names) > _NAMED_MAX else ''
+    and_more = f' and {len(names) - _NAMED_HOSTS_MAX} more' if len(names) > _NAMED_HOSTS_MAX else ''
     count = f'{len(rows)} members ' if len(rows) > 1 else ''
-    fit, kind = looks[-1].survivors if looks else 0, run.request.spec.kind.value
-    line = f'{count}placed on {", ".join(names[:_NAMED_MAX])}{and_more}; {fit}/{hosts} {kind}s fit'
+    fit, kind = evaluations[-1].survivors if evaluations else 0, run.request.spec.kind.value
+    shown_names = ', '.join(names[:_NAMED_HOSTS_MAX])
+    line = f'{count}placed on {shown_names}{and_more}; {fit}/{hosts} {kind}s fit'
     return f'{line}; its budget ended before a better place was found' if run.is_cut_short else line
 
 
 def _given_up(members: MemberColumns) -> list[str]:
     """Return rules that were given up, one line for each different set."""
     members_by_rules: dict[tuple[int, tuple[str, ...]], int] = {}
-    for look in members.looks:
-        if look.given_up and not members.is_withdrawn:
-            key = (look.level, tuple(look.given_up))
-            members_by_rules[key] = members_by_rules.get(key, 0) + len(look.members)
+    for evaluation in members.evaluations:
+        if evaluation.given_up and not members.is_withdrawn:
+            key = (evaluation.level, tuple(evaluation.given_up))
+            members_by_rules[key] = members_by_rules.get(key, 0) + len(evaluation.members)
     lines = []
     for (level, rules), count in members_by_rules.items():
         scope = f'for {count} members ' if len(members) > 1 else ''
@@ -297,11 +326,11 @@ def _check(spec: RequestSpec, pipeline: Pipeline) -> None:
     if spec.group is not None and not spec.group.is_ruled:
         raise exceptions.InvalidMessage(
             field='request.spec.group.policy',
-            problem='expected the rule of the group, which is not known here',
+            problem='expected the policy of the group, as none is stored',
         )
     if spec.group is not None and spec.group.policies is not None:
         _check_policies(spec.group.policies, pipeline)
-    for rule in pipeline.checking:
+    for rule in pipeline.request_checkers:
         rule.check_request(spec)
 
 
@@ -311,7 +340,9 @@ def _check_policies(policies: PolicySet, pipeline: Pipeline) -> None:
     :raises InvalidMessage: no enabled filter reads them
     """
     field = 'request.spec.group.policies'
-    levels.check(policies.full_policies, pipeline.settings.location_parts or LOCATION_PARTS, field)
+    levels.check_levels(
+        policies.full_policies, pipeline.settings.location_parts or LOCATION_PARTS, field
+    )
     needs = [
         (policies.is_hard, 'hard policies', GroupPolicyFilter),
         (policies.has_steps, 'policies that are given up in order', RulesFilter),
@@ -320,5 +351,5 @@ def _check_policies(policies: PolicySet, pipeline: Pipeline) -> None:
         if needed and not any(isinstance(rule, kind) for rule in pipeline.filters):
             raise exceptions.InvalidMessage(
                 field=field,
-                problem=f'has {title}, which take the filter {kind.__name__}; it is not enabled',
+                problem=f'expected none of {title}: the filter {kind.__name__} is not enabled',
             )

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gantt.core.filters.aggregate_isolation import TENANT_KEY
-from gantt.core.filters.aggregate_metadata import split
+from gantt.core.filters.aggregates import TENANT_KEY, split_values
 from gantt.core.filters.base import names_of
-from gantt.core.filters.image_properties import canonical
+from gantt.core.filters.image_properties import canonical_name
 from gantt.core.messages.keys.topology_settings import TopologySettings
 from gantt.core.messages.request import Purpose, RequestSpec
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 
-DISABLED = 'COMPUTE_STATUS_DISABLED'
-TRAIT_KEY = 'trait:'
+DISABLED_TRAIT = 'COMPUTE_STATUS_DISABLED'
+TRAIT_KEY_PREFIX = 'trait:'
 
 #: Property of an image -> (prefix of its trait, the values that have one).
 IMAGE_TRAITS: dict[str, tuple[str, frozenset[str]]] = {
@@ -108,7 +107,7 @@ _DISK_FORMATS = frozenset(
     {'AKI', 'AMI', 'ARI', 'ISO', 'QCOW2', 'RAW', 'VDI', 'VHD', 'VHDX', 'VMDK', 'PLOOP'}
 )
 #: Values that have another name in traits.
-_RENAMED = {'ARMV7L': 'ARMV7'}
+_RENAMED_ARCHITECTURES = {'ARMV7L': 'ARMV7'}
 
 
 class Prefilters(msgspec.Struct, frozen=True):
@@ -131,17 +130,7 @@ class Prefilters(msgspec.Struct, frozen=True):
         )
 
 
-class Rewritten(msgspec.Struct, frozen=True):
-    """A spec with all that was added to it.
-
-    :ivar added: what was added and why, one line each
-    """
-
-    spec: RequestSpec
-    added: list[str] = []
-
-
-class _Draft:
+class _SpecDraft:
     """Additions so far.
 
     :ivar requested: traits that open aggregates reserved for requests with them
@@ -164,51 +153,55 @@ class _Draft:
             self.required[trait] = None
             self.added.append(f'trait {trait} is required: {why}')
 
-    def rewritten(self) -> Rewritten:
-        spec = msgspec.structs.replace(
+    def spec_with_additions(self) -> RequestSpec:
+        """Return the spec with all that was added to it."""
+        return msgspec.structs.replace(
             self.spec,
             required_traits=list(self.required),
             forbidden_traits=list(self.forbidden),
             member_of=self.member_of,
             forbidden_aggregates=list(self.outside),
         )
-        return Rewritten(spec, self.added)
 
 
-def rewrite(spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> Rewritten:
-    """Return the spec with the additions of aggregates, image and flavor."""
+def rewrite_spec(
+    spec: RequestSpec, table: 'HostTable', settings: Prefilters
+) -> tuple[RequestSpec, list[str]]:
+    """Return the spec with the additions of aggregates, image and flavor, and a line for each."""
     if spec.purpose is Purpose.REBUILD:
-        return Rewritten(spec)
+        return spec, []
     has_settings = spec.flavor.extra_specs or spec.image.properties
     built_in = list(requested_traits(spec)) if has_settings else []
     extra = list(prefilter_traits(spec)) if has_settings else []
     # Usually there is nothing to add.
-    knows_disabled = table.trait_codes.get(DISABLED) is not None
+    knows_disabled = table.trait_codes.get(DISABLED_TRAIT) is not None
     if not (built_in or extra or settings.any_is_on or knows_disabled):
-        return Rewritten(spec)
-    draft = _Draft(spec, table, settings)
+        return spec, []
+    draft = _SpecDraft(spec, table, settings)
     for trait, why in built_in:
         draft.require(trait, why)
     draft.requested = frozenset(draft.required)
     if settings.limit_tenants_to_placement_aggregate:
-        _tenant(draft)
+        _restrict_tenant(draft)
     if settings.query_placement_for_image_type_support:
-        _image_type(draft)
-    _status(draft)
+        _require_disk_format(draft)
+    _forbid_disabled(draft)
     if settings.enable_isolated_aggregate_filtering:
-        _isolated(draft)
+        _forbid_isolated(draft)
     if settings.image_metadata_prefilter:
-        _image_metadata(draft)
+        _require_image_traits(draft)
     for trait, why in extra:
         draft.require(trait, why)
     changed = draft.added or len(draft.forbidden) != len(spec.forbidden_traits)
-    return draft.rewritten() if changed else Rewritten(spec)
+    return (draft.spec_with_additions(), draft.added) if changed else (spec, [])
 
 
-def _tenant(draft: _Draft) -> None:
-    """Restrict projects that have aggregates of their own to them."""
+def _restrict_tenant(draft: _SpecDraft) -> None:
+    """Restrict a project that has aggregates of its own to these aggregates."""
     project = draft.spec.project_id
-    aggregates = [a for a in draft.table.known_aggregates.values() if _is_of(a, project)]
+    aggregates = [
+        a for a in draft.table.known_aggregates.values() if _is_aggregate_of_project(a, project)
+    ]
     project_text = project or '(none)'
     if aggregates:
         draft.member_of.append([a.uuid for a in aggregates])
@@ -219,14 +212,14 @@ def _tenant(draft: _Draft) -> None:
         draft.added.append(f'no aggregate is of project {project_text}, and projects need one')
 
 
-def _is_of(aggregate: 'Aggregate', project: str | None) -> bool:
+def _is_aggregate_of_project(aggregate: 'Aggregate', project: str | None) -> bool:
     return any(
-        key.startswith(TENANT_KEY) and project in split(value)
+        key.startswith(TENANT_KEY) and project in split_values(value)
         for key, value in aggregate.metadata.items()
     )
 
 
-def _image_type(draft: _Draft) -> None:
+def _require_disk_format(draft: _SpecDraft) -> None:
     """Require a host that can start from the format of the image."""
     kind = draft.spec.image.disk_format.upper()
     if not kind or draft.spec.volume_backed:
@@ -237,21 +230,21 @@ def _image_type(draft: _Draft) -> None:
         draft.added.append(f'image type {kind.lower()} has no trait and is not looked at')
 
 
-def _status(draft: _Draft) -> None:
+def _forbid_disabled(draft: _SpecDraft) -> None:
     # Usually no host has the trait: then the request need not be rewritten.
-    if draft.table.trait_codes.get(DISABLED) is not None:
-        draft.forbidden[DISABLED] = None
+    if draft.table.trait_codes.get(DISABLED_TRAIT) is not None:
+        draft.forbidden[DISABLED_TRAIT] = None
 
 
-def _isolated(draft: _Draft) -> None:
+def _forbid_isolated(draft: _SpecDraft) -> None:
     """Forbid aggregates that require a trait which the request does not have."""
     for aggregate in draft.table.known_aggregates.values():
         missing = [
-            key.removeprefix(TRAIT_KEY)
+            key.removeprefix(TRAIT_KEY_PREFIX)
             for key, value in aggregate.metadata.items()
-            if key.startswith(TRAIT_KEY)
+            if key.startswith(TRAIT_KEY_PREFIX)
             and value == 'required'
-            and key.removeprefix(TRAIT_KEY) not in draft.requested
+            and key.removeprefix(TRAIT_KEY_PREFIX) not in draft.requested
         ]
         if missing and aggregate.uuid not in draft.outside:
             draft.outside[aggregate.uuid] = None
@@ -260,28 +253,28 @@ def _isolated(draft: _Draft) -> None:
             )
 
 
-def _image_metadata(draft: _Draft) -> None:
+def _require_image_traits(draft: _SpecDraft) -> None:
     """Require a host that supports the properties of the image."""
     for name, text in draft.spec.image.properties.items():
         if name not in IMAGE_TRAITS or not text:
             continue
         prefix, values = IMAGE_TRAITS[name]
-        canonical_value = canonical(0, text) if name.endswith('architecture') else text
+        canonical_value = canonical_name(0, text) if name.endswith('architecture') else text
         value = canonical_value.replace('-', '_').upper()
-        value = _RENAMED.get(value, value)
+        value = _RENAMED_ARCHITECTURES.get(value, value)
         if value in values:
             draft.require(prefix + value, f'the image has {name}={text}')
         else:
             draft.added.append(f'image property {name}={text} has no trait and is not looked at')
 
 
-Traits = Iterator[tuple[str, str]]
-_MAXPHYSADDR = {'emulate': 'EMULATED'}
-_TPM_MODEL, _MEM_MODEL = 'tpm-tis', 'amd-sev'
-_MEM_TRAITS = {'intel-tdx': 'HW_CPU_X86_INTEL_TDX'}
+TraitsWithReasons = Iterator[tuple[str, str]]
+_MAXPHYSADDR_MODES = {'emulate': 'EMULATED'}
+_DEFAULT_TPM_MODEL, _DEFAULT_MEMORY_ENCRYPTION = 'tpm-tis', 'amd-sev'
+_MEMORY_ENCRYPTION_TRAITS = {'intel-tdx': 'HW_CPU_X86_INTEL_TDX'}
 
 
-def requested_traits(spec: RequestSpec) -> Traits:
+def requested_traits(spec: RequestSpec) -> TraitsWithReasons:
     """Yield (trait, reason) of traits that Nova requests of Placement together with the amounts.
 
     An unknown value gives a trait that no host has: the request is then placed nowhere, rather than
@@ -290,59 +283,59 @@ def requested_traits(spec: RequestSpec) -> Traits:
     settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
     yield from _memory_encryption(settings)
     yield from _tpm(settings)
-    if _either(settings, 'pci_numa_affinity_policy') == 'socket':
+    if _flavor_or_image(settings, 'pci_numa_affinity_policy') == 'socket':
         yield 'COMPUTE_SOCKET_PCI_NUMA_AFFINITY', 'devices are to be on the socket of the guest'
     boot = settings.flavor.get('os:secure_boot') or settings.image.get('os_secure_boot')
     if boot == 'required':
         yield 'COMPUTE_SECURITY_UEFI_SECURE_BOOT', 'secure boot is required'
-    mode = _either(settings, 'maxphysaddr_mode')
+    mode = _flavor_or_image(settings, 'maxphysaddr_mode')
     if mode:
-        trait = f'COMPUTE_ADDRESS_SPACE_{_MAXPHYSADDR.get(mode, _word(mode))}'
+        trait = f'COMPUTE_ADDRESS_SPACE_{_MAXPHYSADDR_MODES.get(mode, _trait_spelling(mode))}'
         yield trait, f'physical addresses are to be had by {mode}'
     image = TopologySettings({}, settings.image)
     if image.of_image('firmware_type') == 'uefi' and image.is_on('firmware_stateless'):
         yield 'COMPUTE_SECURITY_STATELESS_FIRMWARE', 'the firmware is to be stateless'
 
 
-def _memory_encryption(settings: TopologySettings) -> Traits:
+def _memory_encryption(settings: TopologySettings) -> TraitsWithReasons:
     if settings.is_on('mem_encryption'):
-        model = _either(settings, 'mem_encryption_model') or _MEM_MODEL
-        trait = _MEM_TRAITS.get(model, f'HW_CPU_X86_{_word(model)}')
+        model = _flavor_or_image(settings, 'mem_encryption_model') or _DEFAULT_MEMORY_ENCRYPTION
+        trait = _MEMORY_ENCRYPTION_TRAITS.get(model, f'HW_CPU_X86_{_trait_spelling(model)}')
         yield trait, f'memory is to be encrypted by {model}'
 
 
-def _tpm(settings: TopologySettings) -> Traits:
-    version = _either(settings, 'tpm_version')
+def _tpm(settings: TopologySettings) -> TraitsWithReasons:
+    version = _flavor_or_image(settings, 'tpm_version')
     if version:
-        model = _either(settings, 'tpm_model') or _TPM_MODEL
-        yield f'COMPUTE_SECURITY_{_word(model)}', f'a TPM of model {model} is asked for'
-        yield f'COMPUTE_SECURITY_TPM_{_word(version)}', f'a TPM {version} is asked for'
+        model = _flavor_or_image(settings, 'tpm_model') or _DEFAULT_TPM_MODEL
+        yield f'COMPUTE_SECURITY_{_trait_spelling(model)}', f'a TPM of model {model} is asked for'
+        yield f'COMPUTE_SECURITY_TPM_{_trait_spelling(version)}', f'a TPM {version} is asked for'
 
 
-def prefilter_traits(spec: RequestSpec) -> Traits:
+def prefilter_traits(spec: RequestSpec) -> TraitsWithReasons:
     """Yield (trait, reason) of the other features that the request uses."""
     settings = TopologySettings(spec.flavor.extra_specs, spec.image.properties)
     if settings.is_on('virtio_packed_ring'):
         yield 'COMPUTE_NET_VIRTIO_PACKED', 'packed virtqueues are asked for'
     if settings.is_on('ephemeral_encryption'):
         yield 'COMPUTE_EPHEMERAL_ENCRYPTION', 'ephemeral disks are to be encrypted'
-        kind = _either(settings, 'ephemeral_encryption_format')
+        kind = _flavor_or_image(settings, 'ephemeral_encryption_format')
         if kind:
-            trait = f'COMPUTE_EPHEMERAL_ENCRYPTION_{_word(kind)}'
+            trait = f'COMPUTE_EPHEMERAL_ENCRYPTION_{_trait_spelling(kind)}'
             yield trait, f'ephemeral disks are to be encrypted as {kind.lower()}'
-    if _either(settings, 'sound_model').lower() == 'virtio':
+    if _flavor_or_image(settings, 'sound_model').lower() == 'virtio':
         yield 'COMPUTE_SOUND_MODEL_VIRTIO', 'a virtio sound device is asked for'
-    if _either(settings, 'tpm_version'):
+    if _flavor_or_image(settings, 'tpm_version'):
         security = settings.of_flavor('tpm_secret_security') or 'user'
-        trait = f'COMPUTE_SECURITY_TPM_SECRET_SECURITY_{_word(security)}'
+        trait = f'COMPUTE_SECURITY_TPM_SECRET_SECURITY_{_trait_spelling(security)}'
         yield trait, f'the secret of the TPM is for the {security}'
 
 
-def _either(settings: TopologySettings, name: str) -> str:
+def _flavor_or_image(settings: TopologySettings, name: str) -> str:
     """Return the value of the flavor, or else of the image; '' where neither has one."""
     return settings.of_flavor(name) or settings.of_image(name) or ''
 
 
-def _word(text: str) -> str:
+def _trait_spelling(text: str) -> str:
     """Return a text in the spelling of traits."""
     return ''.join(character if character.isalnum() else '_' for character in text.upper())

@@ -17,8 +17,8 @@ Raw values of a weigher become shares of 1 in one of four ways, chosen for each 
 Prices that a request names, as the weights of soft policies, count as they are.
 
 After a pick only the picked row's score is recomputed where the weighers are ``local`` and the
-shares of the other rows stay; the totals are the same, bit for bit, since ``one`` of a scale
-returns for a row the same share as its ``whole``.
+shares of the other rows stay; the totals are the same, bit for bit, since ``share_of`` of a scale
+returns for a row the same share as its ``shares``.
 """
 
 import bisect
@@ -31,7 +31,7 @@ import numpy as np
 from gantt.core.messages.request import RequestSpec
 from gantt.core.placement.pipeline import Weighing
 from gantt.core.table.columns import FloatArray, IntArray
-from gantt.core.weighers.base import PRICE, Weigher
+from gantt.core.weighers.base import PRICE_NORMALIZATION, Weigher
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 #: Raw values beyond are refused, so that the length of a scale is finite.
 RAW_MAX = 1e300
 #: Up to this many best are selected by repeated search for the largest.
-_FEW = 8
+_SEARCH_COUNT_MAX = 8
 #: Number of best survivors kept in order from the second member on.
-_TOP = 64
+_TOP_COUNT = 64
 # The methods of an array go through a layer of Python; these do not.
-_least, _most = np.minimum.reduce, np.maximum.reduce
+_minimum, _maximum = np.minimum.reduce, np.maximum.reduce
 
 Number = TypeVar('Number', float, FloatArray)
 
@@ -60,7 +60,7 @@ class Scale:
         :raises ValueError: a value is not a finite number, or beyond ``RAW_MAX``
         """
         values = raw.astype(np.float64)
-        low, high = float(_least(values)), float(_most(values))
+        low, high = float(_minimum(values)), float(_maximum(values))
         if not (low >= -RAW_MAX and high <= RAW_MAX):  # nor is it, where one is not a number
             raise ValueError(f'a raw value is not a finite number of at most {RAW_MAX:g}')
         minval, maxval = self.weigher.minval, self.weigher.maxval
@@ -83,20 +83,20 @@ class Scale:
             return maxval
         return value
 
-    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
         """Return a share for each raw value; None where all have 0.
 
         :raises ValueError: a value is not a finite number
         """
         raise NotImplementedError
 
-    def one(self, value: float, i: int) -> float:
+    def share_of(self, value: float, i: int) -> float:
         """Return the share of the ``i``-th raw value, if it were ``value``."""
         raise NotImplementedError
 
-    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
         """Return whether all other shares stay, ``raw`` having ``now`` in the place of ``was``."""
-        raise NotImplementedError
+        return True
 
 
 class NovaScale(Scale):
@@ -107,9 +107,10 @@ class NovaScale(Scale):
     _at_low: int | None = None
     _at_high: int | None = None
 
-    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values, low, high = self.scaled(raw)
-        self.low, self.high = low, high
+        self.low = low
+        self.high = high
         self._at_low = self._at_high = None
         if high <= low:
             return None
@@ -119,12 +120,12 @@ class NovaScale(Scale):
             np.divide(values, high - low, out=values)
         return values
 
-    def one(self, value: float, i: int) -> float:
+    def share_of(self, value: float, i: int) -> float:
         if self.high <= self.low:
             return 0.0
         return (self.bounded(value) - self.low) / (self.high - self.low)
 
-    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
         # Mostly the ends of the scale are on other rows, as well or only.
         low, high = self.low, self.high
         if low < was < high and low < now < high:
@@ -139,25 +140,25 @@ class NovaScale(Scale):
     # Counted once, and then followed: picks go from one host at an end to the next.
     def _low_stays(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
         if self.low in (was, now):
-            self._at_low = _count(self._at_low, raw, self.low, was, now)
+            self._at_low = _count_at_end(self._at_low, raw, self.low, was, now)
         return self._at_low != 0
 
     def _high_stays(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
         if self.high in (was, now):
-            self._at_high = _count(self._at_high, raw, self.high, was, now)
+            self._at_high = _count_at_end(self._at_high, raw, self.high, was, now)
         return self._at_high != 0
 
 
-def _count(
-    known: int | None, raw: IntArray | FloatArray, end: float, was: float, now: float
+def _count_at_end(
+    count: int | None, raw: IntArray | FloatArray, end: float, was: float, now: float
 ) -> int:
     """Return the number of raw values at an end, one having changed from ``was`` to ``now``."""
-    if known is None:
+    if count is None:
         return int(np.count_nonzero(raw == end))
-    return known + (now == end) - (was == end)
+    return count + (now == end) - (was == end)
 
 
-class OfCapacity(Scale):
+class CapacityScale(Scale):
     """Scale by the capacity of the host itself; no other host matters.
 
     :param caps: capacity by row of the ranking; a host that has none gets 0
@@ -169,36 +170,33 @@ class OfCapacity(Scale):
         self._caps = caps
         self._least = least
 
-    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values = self.scaled(raw)[0]
         shares = np.zeros(len(values))
         np.divide(values, self._caps, out=shares, where=self._caps > 0)
         np.maximum(shares, self._least, out=shares)
         return np.minimum(shares, 1.0, out=shares)
 
-    def one(self, value: float, i: int) -> float:
+    def share_of(self, value: float, i: int) -> float:
         cap = self._caps.item(i)
         share = self.bounded(value) / cap if cap > 0 else 0.0
         return min(max(share, self._least), 1.0)
 
-    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
-        return True
 
-
-class OfLargest(Scale):
+class LargestScale(Scale):
     """Scale by the largest magnitude among the survivors: from -1 to 1."""
 
     most = 0.0
 
-    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values, low, high = self.scaled(raw)
         self.most = self._largest(values, low, high)
         return np.divide(values, self.most, out=values) if self.most else None
 
-    def one(self, value: float, i: int) -> float:
+    def share_of(self, value: float, i: int) -> float:
         return self.bounded(value) / self.most if self.most else 0.0
 
-    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
         bounded = self.bounded
         if abs(bounded(was)) < self.most and abs(bounded(now)) < self.most:
             return True
@@ -211,25 +209,25 @@ class OfLargest(Scale):
         return float(np.max(np.abs(values)))
 
 
-class ByRank(Scale):
+class RankScale(Scale):
     """Scale by place among the distinct values, from 0 to 1."""
 
-    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values = self.scaled(raw)[0]
         self._levels, places = np.unique(values, return_inverse=True)
         steps = len(self._levels) - 1
         return places / steps if steps else None
 
-    def one(self, value: float, i: int) -> float:
+    def share_of(self, value: float, i: int) -> float:
         steps = len(self._levels) - 1
         place = int(np.searchsorted(self._levels, self.bounded(value)))
         return place / steps if steps else 0.0
 
-    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
         return False  # a level may have appeared or disappeared
 
 
-class Absolute(Scale):
+class AbsoluteScale(Scale):
     """Scale by the known limits of the weigher, whichever hosts survived.
 
     Linear between two ends; with one, or none, rising or falling towards what is never reached,
@@ -240,7 +238,7 @@ class Absolute(Scale):
         super().__init__(weigher)
         self._low, self._high = limits
 
-    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values, smallest, largest = self.scaled(raw)
         low, high = self._low, self._high
         if low == 0.0 and high == 1.0 and smallest >= 0.0 and largest <= 1.0:
@@ -249,11 +247,8 @@ class Absolute(Scale):
         np.maximum(shares, 0.0, out=shares)
         return np.minimum(shares, 1.0, out=shares)
 
-    def one(self, value: float, i: int) -> float:
+    def share_of(self, value: float, i: int) -> float:
         return min(max(self._share(self.bounded(value), abs), 0.0), 1.0)
-
-    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
-        return True
 
     def _share(self, value: Number, magnitude: Callable[[Number], Number]) -> Number:
         low, high, half = self._low, self._high, self.weigher.half
@@ -268,43 +263,40 @@ class Absolute(Scale):
         return (value / (magnitude(value) + half) + 1.0) / 2.0
 
 
-class AsPriced(Scale):
+class UnchangedScale(Scale):
     """Scale that keeps raw values as they are; see ``Weigher.priced``."""
 
-    def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values, low, high = self.scaled(raw)
         return values if low or high else None
 
-    def one(self, value: float, i: int) -> float:
+    def share_of(self, value: float, i: int) -> float:
         return self.bounded(value)
 
-    def keeps(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
-        return True
 
-
-def make(
+def make_scale(
     kind: str, weigher: Weigher, hosts: 'HostTable', spec: RequestSpec, rows: IntArray
 ) -> Scale:
     """Return the scale of one kind for one weigher and the survivors at ``rows``."""
     if kind == 'nova':
         return NovaScale(weigher)
-    if kind == PRICE:
-        return AsPriced(weigher)
+    if kind == PRICE_NORMALIZATION:
+        return UnchangedScale(weigher)
     if kind == 'rank':
-        return ByRank(weigher)
+        return RankScale(weigher)
     caps = weigher.capacities(hosts, spec, rows)
     if caps is not None:
-        return OfCapacity(weigher, caps, -1.0 if kind == 'fraction' else 0.0)
+        return CapacityScale(weigher, caps, -1.0 if kind == 'fraction' else 0.0)
     if kind == 'fraction':
-        return OfLargest(weigher)
-    return Absolute(weigher, weigher.limits(hosts, spec))
+        return LargestScale(weigher)
+    return AbsoluteScale(weigher, weigher.limits(hosts, spec))
 
 
-def top(values: FloatArray, count: int) -> IntArray:
+def indices_of_largest(values: FloatArray, count: int) -> IntArray:
     """Return indices of the ``count`` largest, largest first, the earlier first where equal."""
     if count >= len(values):
         return np.argsort(-values, kind='stable')
-    if count <= _FEW:
+    if count <= _SEARCH_COUNT_MAX:
         remaining, indices = values.copy(), np.empty(count, np.int64)
         for i in range(count):
             indices[i] = best = remaining.argmax()
@@ -319,7 +311,7 @@ class ScorePart:
     """The values of one weigher for the survivors, and how they count.
 
     :ivar is_plain: it counts once: a share is its weight
-    :ivar is_turned: it counts once, the other way: a share is its weight with another sign
+    :ivar is_negated: it counts once, the other way: a share is its weight with another sign
     :ivar scaled: its shares times the multiplier, as they are added; None: nothing is
     """
 
@@ -338,13 +330,13 @@ class ScorePart:
         self.scale = scale
         self.multiplier = multiplier
         self.is_plain = isinstance(multiplier, float) and multiplier == 1.0
-        self.is_turned = isinstance(multiplier, float) and multiplier == -1.0
+        self.is_negated = isinstance(multiplier, float) and multiplier == -1.0
         self.scaled: FloatArray | None = None
         self.measure()
 
     def measure(self) -> None:
         """Weigh all survivors anew."""
-        scaled = self.scale.whole(self.raw)
+        scaled = self.scale.shares(self.raw)
         if scaled is not None and not self.is_plain:
             np.multiply(scaled, self.multiplier, out=scaled)
         self.scaled = scaled
@@ -362,10 +354,10 @@ class ScorePart:
         if self.is_plain:
             share = scaled.item(i)
             return raw, share, share
-        if self.is_turned:
+        if self.is_negated:
             weight = scaled.item(i)
             return raw, 0.0 - weight, weight
-        share = self.scale.one(raw, i)
+        share = self.scale.share_of(raw, i)
         return raw, share, share * self.multiplier_of(i)
 
     def follow(self, i: int, now: float) -> bool:
@@ -377,8 +369,8 @@ class ScorePart:
         if was == now:
             return False
         self.raw[i] = now
-        if self.scaled is not None and self.scale.keeps(self.raw, was, now):
-            self.scaled[i] = self.scale.one(float(now), i) * self.multiplier_of(i)
+        if self.scaled is not None and self.scale.keeps_other_shares(self.raw, was, now):
+            self.scaled[i] = self.scale.share_of(float(now), i) * self.multiplier_of(i)
             return False
         self.measure()
         return True
@@ -400,27 +392,33 @@ class Ranking:
             if part is not None and part.scaled is not None:
                 self.total += part.scaled
         self._parts_by_row: list[tuple[int, ScorePart]] | None = None
-        self._lively: list[ScorePart] | None = None  # parts that a pick may change
-        self._added: list[FloatArray] = []  # summands of the total, likewise
+        self._local_parts: list[ScorePart] | None = None  # parts that a pick may change
+        self._summands: list[FloatArray] = []  # summands of the total, likewise
         self._steps: list[tuple[ScorePart, float]] = []  # of parts that a pick changes
         #: (-total, index) of the best, in order; empty: not computed.
-        self._top: list[tuple[float, int]] = []
-        self._last = (0.0, 0)
+        self._top_totals: list[tuple[float, int]] = []
+        self._last_change = (0.0, 0)
         self._followed = False
 
     def follow(self, table: 'HostTable', spec: RequestSpec, row: int) -> None:
         """Update one row after a pick, by weighers that are ``local`` or steady."""
         i = int(np.searchsorted(self.rows, row))
         moved = False
-        if self._lively is None:
-            self._lively = [part for _, part in self._parts_used() if not part.weigher.is_steady]
-            self._add_up()
-        for part in self._lively:
+        if self._local_parts is None:
+            self._local_parts = [
+                part for _, part in self._parts_used() if not part.weigher.is_steady
+            ]
+            self._collect_summands()
+        for part in self._local_parts:
             moved = part.follow(i, part.weigher.value(table, spec, row)) or moved
-        self._sum(i, moved)
+        self._update_total(i, moved)
 
-    def take_steps(self, table: 'HostTable', spec: RequestSpec, distrusted: Container[str]) -> bool:
-        """Store the steps of all weighers with a preference; return whether all are known.
+    def store_steps(
+        self, table: 'HostTable', spec: RequestSpec, distrusted: Container[str]
+    ) -> bool:
+        """Store, by weigher, what one more member on a host adds to the value of that host.
+
+        Return whether every weigher with a preference could tell.
 
         :param distrusted: names of weighers whose steps are not trusted
         :raises Exception: any error of a weigher
@@ -436,7 +434,7 @@ class Ranking:
                 return False
             if step:
                 self._steps.append((part, step))
-        self._add_up()
+        self._collect_summands()
         return True
 
     def step(self, i: int) -> bool:
@@ -447,7 +445,7 @@ class Ranking:
         moved = False
         for part, step in self._steps:
             moved = part.follow(i, part.raw.item(i) + step) or moved
-        self._sum(i, moved)
+        self._update_total(i, moved)
         return moved
 
     def disagreeing(self, table: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
@@ -461,35 +459,37 @@ class Ranking:
             and raw.item(i) + steps.get(weigher.name, 0) != weigher.value(table, spec, row)
         ]
 
-    def _sum(self, i: int, moved: bool) -> None:
+    def _update_total(self, i: int, moved: bool) -> None:
         """Recompute the total of one survivor from the parts; all totals where ``moved``."""
         if moved:
-            self._add_up()
+            self._collect_summands()
             self.total[:] = 0.0
-            for values in self._added:
+            for values in self._summands:
                 self.total += values
-            self._top.clear()
+            self._top_totals.clear()
         else:
             before, now = self.total.item(i), 0.0
-            for values in self._added:
+            for values in self._summands:
                 now += values.item(i)
             self.total[i] = now
-            self._keep(i, before)
+            self._update_top(i, before)
 
-    def _add_up(self) -> None:
+    def _collect_summands(self) -> None:
         """Collect the summands: weighed anew, a part has another array or none."""
-        self._added = [part.scaled for _, part in self._parts_used() if part.scaled is not None]
+        self._summands = [part.scaled for _, part in self._parts_used() if part.scaled is not None]
 
     def best(self, count: int) -> list[int]:
         """Return indices of the ``count`` best, best first, the earlier first where equal."""
-        stored = self._top
+        stored = self._top_totals
         if len(stored) < min(count, len(self.total)):
             if self._followed:
-                indices = top(self.total, min(max(_TOP, count), len(self.total))).tolist()
+                indices = indices_of_largest(
+                    self.total, min(max(_TOP_COUNT, count), len(self.total))
+                ).tolist()
                 stored[:] = [(-self.total.item(i), i) for i in indices]
-                self._last = stored[-1]
+                self._last_change = stored[-1]
             else:
-                return top(self.total, min(count, len(self.total))).tolist()
+                return indices_of_largest(self.total, min(count, len(self.total))).tolist()
         return [i for _, i in stored[:count]]
 
     def prefer(self, rows: Sequence[int]) -> None:
@@ -497,29 +497,29 @@ class Ranking:
         at = {row: -1.0 - n for n, row in enumerate(rows)}
         last = -1.0 - len(at)
         self.total[:] = [at.get(row, last) for row in self.rows.tolist()]
-        self._top.clear()
+        self._top_totals.clear()
 
     def strike(self, indices: list[int]) -> None:
         """Rank these survivors below all others."""
         if indices:
             self.total[indices] = -np.inf
-            self._top.clear()
+            self._top_totals.clear()
 
-    def _keep(self, i: int, before: float) -> None:
+    def _update_top(self, i: int, before: float) -> None:
         """Update the best kept in order after one changed total.
 
-        They are all survivors whose place is not behind ``_last``, as it was when they were
+        They are all survivors whose place is not behind ``_last_change``, as it was when they were
         computed.
         """
         self._followed = True
-        if not self._top:
+        if not self._top_totals:
             return
-        at = bisect.bisect_left(self._top, (-before, i))
-        if at < len(self._top) and self._top[at][1] == i:
-            del self._top[at]
+        at = bisect.bisect_left(self._top_totals, (-before, i))
+        if at < len(self._top_totals) and self._top_totals[at][1] == i:
+            del self._top_totals[at]
         place = (-self.total.item(i), i)
-        if place <= self._last:
-            bisect.insort(self._top, place)
+        if place <= self._last_change:
+            bisect.insort(self._top_totals, place)
 
     def line(self, i: int) -> list[float]:
         """Return the total of one survivor, then raw value, share and weight per weigher in use."""
@@ -553,9 +553,9 @@ def weigh(
 
     :param failed: called with the name of a weigher that raised, and its error
     """
-    parts: list[ScorePart | None] = []
-    for weigher, kind in zip(weighing.weighers, weighing.normalizations, strict=True):
-        part = None
+    raws: list[tuple[np.ndarray, float | FloatArray] | None] = []
+    for weigher in weighing.weighers:
+        values = None
         try:
             raw = weigher.raw(table, spec, rows)
             if raw is not None:
@@ -563,10 +563,19 @@ def weigh(
                 multipliers = (
                     weigher.multipliers(table, rows) if sets_multipliers else weigher.multiplier
                 )
-                scale = make(kind, weigher, table, spec, rows)
-                part = ScorePart(weigher, raw, rows.shape, scale, multipliers)
+                values = raw, multipliers
         except Exception as e:
             # A plugin may raise anything: each error counts as its failure.
+            failed(weigher.name, e)
+        raws.append(values)
+    parts: list[ScorePart | None] = []
+    for weigher, kind, values in zip(weighing.weighers, weighing.normalizations, raws, strict=True):
+        part = None
+        try:
+            if values is not None:
+                scale = make_scale(kind, weigher, table, spec, rows)
+                part = ScorePart(weigher, values[0], rows.shape, scale, values[1])
+        except Exception as e:
             failed(weigher.name, e)
         parts.append(part)
     return Ranking(rows, parts)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gantt.core.messages.topology_request import Wish
+from gantt.core.messages.topology_request import TopologyRequest
 from gantt.core.table.columns import IntArray
-from gantt.core.topology.free import room_of, shared_ratios
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.free import free_topology_of, shared_ratios
+from gantt.core.topology.search import find_layout
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 #: Most layouts searched in one count: some seconds.
 LAYOUTS_MAX = 20_000
-#: Name of an obstacle in :class:`~gantt.core.topology.violations.Violation` -> text for people.
-WORDS = {
+#: Name of an obstacle in :class:`~gantt.core.topology.search.Violation` -> text for people.
+OBSTACLE_TEXTS = {
     'cells': 'NUMA cells',
     'cpus': 'dedicated processors in one NUMA cell',
     'shared_cpus': 'shared processors in one NUMA cell',
@@ -37,10 +37,10 @@ _encode = msgspec.msgpack.Encoder().encode
 class TopologyCount(msgspec.Struct, frozen=True):
     """The answer, in the order of the rows.
 
-    :ivar counts: how many were laid out, no more than asked; where that is not known, as
-        many as asked
-    :ivar bounds: what was in the way of one more, None where as many as asked were laid out
-    :ivar uncounted: on how many hosts it is not known
+    :ivar counts: number laid out, no more than requested; where it is not known, the number
+        requested
+    :ivar bounds: obstacle to one more, None where as many as requested were laid out
+    :ivar uncounted: number of hosts where the count is not known
     """
 
     counts: IntArray
@@ -48,19 +48,9 @@ class TopologyCount(msgspec.Struct, frozen=True):
     uncounted: int
 
 
-class _Host:
-    """Result for hosts with the same inside."""
-
-    __slots__ = ('bound', 'count')
-
-    def __init__(self, count: int, bound: str | None) -> None:
-        self.count = count
-        self.bound = bound
-
-
-def count(
+def count_layouts(
     table: 'HostTable',
-    wish: Wish,
+    wish: TopologyRequest,
     rows: IntArray,
     most: IntArray,
     pack: bool = False,
@@ -69,10 +59,11 @@ def count(
     """Lay guests out on each host until one does not fit, or there are enough.
 
     :param most: number of guests requested, by row
-    :param pack: as for :func:`~gantt.core.topology.search.lay_out`
+    :param pack: as for :func:`~gantt.core.topology.search.find_layout`
     :param layouts_max: limit of searches for layouts
     """
-    results: dict[bytes, _Host] = {}
+    #: Number of guests and obstacle, of hosts with the same inside.
+    results: dict[bytes, tuple[int, str | None]] = {}
     counts, bounds = most.copy(), list[str | None]()
     layouts_left, uncounted = layouts_max, 0
     for at, row in enumerate(rows.tolist()):
@@ -80,44 +71,47 @@ def count(
         if not requested:
             bounds.append(None)
             continue
-        key = _alike(table, row)
-        result = results.get(key)
-        if result is None or (result.bound is None and result.count < requested):
+        key = _topology_key(table, row)
+        number, bound = results.get(key, (0, None))
+        if bound is None and number < requested:
             if layouts_left <= 0:
                 uncounted += 1
                 bounds.append(None)
                 continue
-            result = _fill(table, row, wish, min(requested, layouts_left), pack)
-            layouts_left -= result.count + 1
-            if result.bound is None and result.count < requested:
+            number, bound = _fill_host(table, row, wish, min(requested, layouts_left), pack)
+            layouts_left -= number + 1
+            if bound is None and number < requested:
                 uncounted += 1
                 bounds.append(None)
                 continue
-            results[key] = result
-        counts[at] = min(requested, result.count)
-        bounds.append(result.bound if result.count < requested else None)
+            results[key] = number, bound
+        counts[at] = min(requested, number)
+        bounds.append(bound if number < requested else None)
     return TopologyCount(counts, bounds, uncounted)
 
 
-def _fill(table: 'HostTable', row: int, wish: Wish, wanted: int, pack: bool) -> _Host:
+def _fill_host(
+    table: 'HostTable', row: int, wish: TopologyRequest, most: int, pack: bool
+) -> tuple[int, str | None]:
+    """Return how many guests fit on a host, ``most`` at most, and the obstacle to one more."""
     host = table.hosts[row]
-    claims = table.placed.on(host.id).values()
-    room = room_of(host.facts, [placed.layout for placed in claims])
-    for n in range(wanted):
-        laid = lay_out(wish, room, pack)
+    claims = table.placed.on_provider(host.id).values()
+    room = free_topology_of(host.facts, [placed.layout for placed in claims])
+    for number in range(most):
+        laid = find_layout(wish, room, pack)
         if laid.layout is None:
-            return _Host(n, laid.obstacles[0].what)
-        room.take(laid.layout)
-    return _Host(wanted, None)
+            return number, laid.obstacles[0].what
+        room.allocate(laid.layout)
+    return most, None
 
 
-def _alike(table: 'HostTable', row: int) -> bytes:
+def _topology_key(table: 'HostTable', row: int) -> bytes:
     """Return a key equal for hosts with the same inside."""
     host, facts = table.hosts[row], table.hosts[row].facts
     ratios = shared_ratios(facts.inventories)
     layouts = sorted(
         _encode(placed.layout)
-        for placed in table.placed.on(host.id).values()
+        for placed in table.placed.on_provider(host.id).values()
         if placed.layout is not None
     )
     return _encode([facts.numa, facts.devices, ratios, layouts])

@@ -18,17 +18,17 @@ import msgspec
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.candidates.columns import ClassInventory
 from gantt.core.candidates.one_tree import OneTreeSearch
-from gantt.core.candidates.table import ProviderEntry
-from gantt.core.candidates.tree_search import PAUSED_EACH
+from gantt.core.candidates.table import ClassInventory, ProviderEntry
+from gantt.core.candidates.tree_search import PAUSE_EVERY_STEPS
 from gantt.core.filters import tree_room
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.pause import AskPause, Interrupted, Pause
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.ranking import Ranking
-from gantt.core.resources.shared_pool import SHARES
+from gantt.core.resources.amounts import add_allocations
+from gantt.core.resources.provider import SHARES_TRAIT
 from gantt.core.table.nested import as_inventory
 from gantt.core.table.pools import NO_SHARES
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 T = TypeVar('T')
 
 #: Limits for one member: steps of all searches, of one search, and different trees.
-STEPS_MAX, TREE_STEPS_MAX, TREES_MAX = 400_000, 100_000, 512
+SEARCH_STEPS_MAX, TREE_STEPS_MAX, TREES_MAX = 400_000, 100_000, 512
 #: Steps charged for reading a tree, and each provider in it, before any search.
-TREE_STEPS, ENTRY_STEPS = 64, 8
+STEPS_PER_TREE, STEPS_PER_ENTRY = 64, 8
 #: Cached results of searches.
-ANSWERS_MAX = 4096
+CACHED_RESULTS_MAX = 4096
 #: Result for a tree: for each part the index of its provider; None: there is no solution.
-_Answer = tuple[int, ...] | None
+_SearchResult = tuple[int, ...] | None
 #: In place of a result: the search ended without one after as many steps.
 _UNKNOWN = 'unknown'
 
@@ -60,7 +60,7 @@ class GroupShare(msgspec.Struct, frozen=True):
 class TreeSolution(msgspec.Struct, frozen=True):
     """Choice of providers on one host; also for weighers of free devices.
 
-    :ivar groups: those of the query; what else is asked for is not among it
+    :ivar groups: amounts for the groups of the query; other requested amounts are not included
     """
 
     groups: list[GroupShare]
@@ -68,17 +68,14 @@ class TreeSolution(msgspec.Struct, frozen=True):
     def by_provider(self) -> dict[int, dict[str, int]]:
         """Return provider id -> class -> amount."""
         by_id: dict[int, dict[str, int]] = {}
-        for share in self.groups:
-            amounts = by_id.setdefault(share.provider_id, {})
-            for name, amount in share.resources.items():
-                amounts[name] = amounts.get(name, 0) + amount
+        add_allocations(by_id, ((share.provider_id, share.resources) for share in self.groups))
         return by_id
 
 
 class TreeChoice:
     """A search for allocations of one request in trees, for successive evaluations of the hosts.
 
-    :ivar rest: class -> amount, of classes outside the search
+    :ivar resources_of_host: class -> amount, of classes outside the search
     :ivar unfit: hosts without a solution; they are not searched again
     :ivar given_up: those of them whose search was not finished
     """
@@ -101,10 +98,10 @@ class TreeChoice:
         """
         self._table = table
         self._filter_run = filter_run
-        self.query = tree_room.query(table, spec)
+        self.query = tree_room.tree_query(table, spec)
         self._search = OneTreeSearch(self.query)
         self._parts = self._search.parts
-        self.rest = {
+        self.resources_of_host = {
             name: amount
             for name, amount in spec.resources.items()
             if not any(
@@ -116,7 +113,7 @@ class TreeChoice:
         }
         groups = self.query.groups
         self._classes = sorted({name for group in groups for name in group.resources})
-        self._traits = frozenset({SHARES}).union(*(group.traits for group in groups))
+        self._traits = frozenset({SHARES_TRAIT}).union(*(group.traits for group in groups))
         self._aggregates = frozenset[str]().union(
             *(names for group in groups for names in (*group.member_of, group.forbidden_aggregates))
         )
@@ -125,13 +122,16 @@ class TreeChoice:
             msgspec.msgpack.encode((spec.resources, spec.tree, self._classes)),
             *((group.member_of, group.forbidden_aggregates) for group in groups),
         )
-        self._may = STEPS_MAX if steps is None else steps, TREES_MAX if trees is None else trees
-        self._steps, self._trees = self._may
-        self._pause_at = self._steps - PAUSED_EACH
+        self._limits = (
+            SEARCH_STEPS_MAX if steps is None else steps,
+            TREES_MAX if trees is None else trees,
+        )
+        self._steps, self._trees = self._limits
+        self._pause_at = self._steps - PAUSE_EVERY_STEPS
         self._pause = pause
-        self._how = Pause.GO_ON
-        self._found: dict[int, TreeSolution | None] = {}
-        self._seen: set[object] = set()
+        self._directive = Pause.GO_ON
+        self._solutions_found: dict[int, TreeSolution | None] = {}
+        self._trees_seen: set[object] = set()
         self._seq = -1
         self.unfit: set[int] = set()
         self.given_up: set[int] = set()
@@ -141,16 +141,19 @@ class TreeChoice:
         table: 'HostTable', filter_run: FilterRun, pause: AskPause | None = None
     ) -> 'TreeChoice | None':
         """Return the search for a request; None: it takes nothing of trees."""
-        if not tree_room.concerns(table, filter_run.spec):
+        if not tree_room.needs_tree(table, filter_run.spec):
             return None
         return TreeChoice(table, filter_run.spec, filter_run, pause)
 
-    def on(self, filter_run: FilterRun) -> 'TreeChoice':
+    def for_filter_run(self, filter_run: FilterRun) -> 'TreeChoice':
         """Return a search for hosts that are evaluated anew, with the remaining steps."""
         search = TreeChoice(self._table, filter_run.spec, filter_run, self._pause)
-        search._steps, search._trees, search._seen = self._steps, self._trees, self._seen
-        search._pause_at = self._steps - PAUSED_EACH
-        search.unfit, search.given_up = self.unfit, self.given_up
+        search._steps = self._steps
+        search._trees = self._trees
+        search._trees_seen = self._trees_seen
+        search._pause_at = self._steps - PAUSE_EVERY_STEPS
+        search.unfit = self.unfit
+        search.given_up = self.given_up
         return search
 
     def choose(
@@ -172,62 +175,63 @@ class TreeChoice:
         while True:
             choice = pick_one()
             if choice is None:
-                self._bar(failed)
+                self._exclude_failed(failed)
                 return None
             finalists, pick, extra = choice
             if ranking.total[pick] == -np.inf:
                 pick = finalists[0]
             if ranking.total[pick] == -np.inf:
-                self._bar(failed)
+                self._exclude_failed(failed)
                 return None
             solution = self.solve(int(ranking.rows[pick]))
             self.check()
             if solution is not None:
-                self._bar(failed)
-                self.begin_anew()
+                self._exclude_failed(failed)
+                self.start_again()
                 finalists_left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
                 return finalists_left, pick, extra
             failed.append(int(ranking.rows[pick]))
             self.unfit.add(failed[-1])
             ranking.strike([pick])
             if self._steps < self._pause_at:
-                self._ask()
+                self._call_pause()
                 self.check()
 
     def solve(self, row: int) -> TreeSolution | None:
         """Return the solution on a host as it is now; None: none, or unknown, see above."""
-        if self._how is Pause.OVER:
+        if self._directive is Pause.OVER:
             return None
         if self._seq != self._table.seq:
-            self._found, self._seq = {}, self._table.seq
-        if self._table.pools.is_giving_back:
+            self._solutions_found = {}
+            self._seq = self._table.seq
+        if self._table.pools.has_returned_shares:
             return self._solve(row)
-        if row not in self._found:
-            self._found[row] = self._solve(row)
-        return self._found[row]
+        if row not in self._solutions_found:
+            self._solutions_found[row] = self._solve(row)
+        return self._solutions_found[row]
 
     def _solve(self, row: int) -> TreeSolution | None:
         entries, wholes = self._entries(row)
         ids = [entry.id for entry in entries]
-        stored = self._table.pools.searched
+        stored = self._table.pools.tree_search_results
         key = (self._key, _signature(entries), entries[0].uuid if self._in_tree else '')
         # The charge is the same whether a result is cached or not: a replay has another cache.
-        is_new = key not in self._seen
-        self._steps -= TREE_STEPS + ENTRY_STEPS * len(entries)
+        is_new = key not in self._trees_seen
+        self._steps -= STEPS_PER_TREE + STEPS_PER_ENTRY * len(entries)
         if self._steps <= 0 or (is_new and self._trees <= 0):
             self.given_up.add(row)
             return None
         self._trees -= is_new
-        self._seen.add(key)
+        self._trees_seen.add(key)
         limit = min(self._steps, TREE_STEPS_MAX)
         answer, steps = stored.get(key, (_UNKNOWN, -1))
         if steps < 0 or (answer is _UNKNOWN and steps < limit):
             try:
-                answer, steps = self._search.best(entries, limit, self._pausing)
+                answer, steps = self._search.best_solution(entries, limit, self._pausing)
             except exceptions.SearchOutOfBudget:
                 answer, steps = _UNKNOWN, limit
-            if self._how is not Pause.OVER:
-                if len(stored) >= ANSWERS_MAX:
+            if self._directive is not Pause.OVER:
+                if len(stored) >= CACHED_RESULTS_MAX:
                     stored.clear()
                 stored[key] = (answer, steps)
         if is_new:
@@ -239,48 +243,45 @@ class TreeChoice:
 
     def _pausing(self) -> None:
         """Pause in a search; end it where the caller no longer waits."""
-        self._ask()
-        if self._how is Pause.OVER:
+        self._call_pause()
+        if self._directive is Pause.OVER:
             raise exceptions.SearchOutOfBudget(steps=self._steps)
 
-    def _ask(self) -> None:
+    def _call_pause(self) -> None:
         """Call the pause and store how to go on."""
-        self._pause_at = self._steps - PAUSED_EACH
-        if self._pause is None or self._how is Pause.OVER:
+        self._pause_at = self._steps - PAUSE_EVERY_STEPS
+        if self._pause is None or self._directive is Pause.OVER:
             return
-        with self._table.pools.giving_back(NO_SHARES):  # that belongs to this member alone
+        with self._table.pools.with_returned_shares(NO_SHARES):  # that belongs to this member alone
             directive = self._pause(True)
         if directive is not Pause.GO_ON:
-            self._how = directive
+            self._directive = directive
 
     def check(self) -> None:
         """Check that the search may go on.
 
         :raises Interrupted: the search is over, or the table has changed since it began
         """
-        if self._how is not Pause.GO_ON:
-            raise Interrupted(self._how)
+        if self._directive is not Pause.GO_ON:
+            raise Interrupted(self._directive)
 
-    def begin_anew(self) -> None:
+    def start_again(self) -> None:
         """Reset the limits: a member has its place, and the next may take as many steps."""
-        self._steps, self._trees = self._may
-        self._pause_at = self._steps - PAUSED_EACH
-        self._seen.clear()
+        self._steps, self._trees = self._limits
+        self._pause_at = self._steps - PAUSE_EVERY_STEPS
+        self._trees_seen.clear()
 
     def amounts(self, row: int, solution: TreeSolution) -> dict[int, dict[str, int]]:
         """Return provider id -> class -> amount of the whole request; the host is included."""
-        by_id = self._table.providers_of(row, self.rest)
-        for pid, amounts in solution.by_provider().items():
-            provider_amounts = by_id.setdefault(pid, {})
-            for name, amount in amounts.items():
-                provider_amounts[name] = provider_amounts.get(name, 0) + amount
+        by_id = self._table.providers_of(row, self.resources_of_host)
+        add_allocations(by_id, solution.by_provider().items())
         return by_id
 
     def shares(self, row: int, solution: TreeSolution) -> list[GroupShare]:
-        """Return the same by group: the host first, then by provider; groups in their order."""
+        """Return the amounts by group: the host first, then by provider; groups in their order."""
         group_shares = [
             GroupShare('', pid, dict(amounts))
-            for pid, amounts in self._table.providers_of(row, self.rest).items()
+            for pid, amounts in self._table.providers_of(row, self.resources_of_host).items()
         ]
         for share in solution.groups:
             matching = [
@@ -302,25 +303,25 @@ class TreeChoice:
         if not self.given_up:
             return ''
         return (
-            f'the search was ended on {len(self.given_up)} hosts after {self._may[0]} steps or '
-            f'{self._may[1]} different trees: whether the groups go together there is not known; '
-            'ask for fewer groups, or for more that are alike'
+            f'the search was ended on {len(self.given_up)} hosts after {self._limits[0]} steps '
+            f'or {self._limits[1]} different trees: whether the groups go together there is not '
+            'known; ask for fewer groups, or for more that are alike'
         )
 
     # -- inside ------------------------------------------------------------------------
     def _passes(self, row: int) -> bool:
         return self._filter_run is not None and bool(self._filter_run.alive[row])
 
-    def _bar(self, failed: list[int]) -> None:
+    def _exclude_failed(self, failed: list[int]) -> None:
         if not failed or self._filter_run is None:
             return
         filters = self._filter_run.pipeline.filters
         if filters:
             at = [k for k, rule in enumerate(filters) if isinstance(rule, ResourcesFilter)]
-            self._filter_run.bar(at[0] if at else len(filters) - 1, failed)
+            self._filter_run.exclude(at[0] if at else len(filters) - 1, failed)
 
     def _solution(
-        self, answer: _Answer, ids: list[int], wholes: list[Mapping[str, int]]
+        self, answer: _SearchResult, ids: list[int], wholes: list[Mapping[str, int]]
     ) -> TreeSolution | None:
         if answer is None:
             return None
@@ -363,18 +364,18 @@ class TreeChoice:
             )
         ]
         nested = pools.nested.of_host(host.id)
-        beside = pools.of_host(host.id) if shares else ()
-        for pid in (*nested, *(pool_id for pool_id in beside if pool_id not in nested)):
-            pool = pools.of_id[pid]
+        nested_ids = pools.of_host(host.id) if shares else ()
+        for pid in (*nested, *(pool_id for pool_id in nested_ids if pool_id not in nested)):
+            pool = pools.by_id[pid]
             is_below = pool.root == host.id
             pool_inventories = {
-                name: as_inventory(pool, name, pools.laid_on(pid, name))
+                name: as_inventory(pool, name, pools.picked_amount(pid, name))
                 for name in self._classes
                 if name in pool.inventories
             }
             if not is_below and not pool_inventories:
                 continue
-            traits = pool.traits if is_below else {*pool.traits, SHARES}
+            traits = pool.traits if is_below else {*pool.traits, SHARES_TRAIT}
             place = (
                 (pool.id, pool.uuid, host.id, pool.parent)
                 if is_below
@@ -395,7 +396,7 @@ class TreeChoice:
                     pool.aggregates,
                     pool_inventories,
                     unrequested,
-                    keeps=SHARES in traits,
+                    keeps=SHARES_TRAIT in traits,
                 )
             )
         wholes: list[Mapping[str, int]] = [

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 
 from gantt.core.filters.base import Filter
-from gantt.core.messages.near import near
+from gantt.core.messages.near import nearest_names
 from gantt.core.messages.request import Purpose
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.records.decision import FilterCount, MemberDecision
@@ -15,14 +15,14 @@ from gantt.core.table.columns import BoolArray, IntArray
 #: Hosts that a per-host filter evaluates to find the nearest feasible.
 _REQUESTED_MAX = 256
 #: Nearest feasible changes that a decision names.
-_NEAREST_MAX = 5
+_NEAREST_CHANGES_MAX = 5
 #: Unknown names that a decision reports, and names that each is compared with: a request with
 #: many of them does not delay others.
-_UNKNOWN_MAX = 3
-_COMPARED_MAX = 1000
+_UNKNOWN_NAMES_MAX = 3
+_COMPARED_HOSTS_MAX = 1000
 
 
-def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
+def removal_counts(counts: list[FilterCount]) -> list[tuple[int, str]]:
     """Return (count, reason) of all removals, biggest first; the counts add up.
 
     In words for the caller: what only operators may read is in the detail.
@@ -33,14 +33,14 @@ def parts_of(counts: list[FilterCount]) -> list[tuple[int, str]]:
             continue
         split = count.detail.get('parts')
         if split and sum(split.values()) == count.removed:
-            texts_by_part = count.detail.get('told', {})
+            texts_by_part = count.detail.get('public_parts', {})
             parts.extend((number, texts_by_part.get(text, text)) for text, number in split.items())
         else:
             parts.append((count.removed, count.reason))
     return sorted(parts, key=lambda part: -part[0])
 
 
-def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
+def refusal_of(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
     """Return why a member found no host, and in short its cause.
 
     ``0/412 hosts fit: 230 too little free MEMORY_MB (…), 121 …``; where one host was requested only
@@ -53,7 +53,7 @@ def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
     hosts, kind = len(filter_run.table), filter_run.spec.kind.value
     if not hosts:
         return f'no {kind} is known', ''
-    unknown = _unknown(filter_run)
+    unknown = _unknown_names_text(filter_run)
     largest = max(member.filters, key=lambda count: count.removed, default=None)
     cause = largest.name if largest is not None else ''
     row = _requested_host(filter_run)
@@ -68,17 +68,17 @@ def refused(member: MemberDecision, filter_run: FilterRun) -> tuple[str, str]:
         cause = f'{name} {filter_run.pipeline.filters[filter_run.verdict[row]].name}'
         lines = [f'{name}{problem}', *unknown.values()]
     else:
-        counts = ', '.join(f'{number} {text}' for number, text in parts_of(member.filters))
+        counts = ', '.join(f'{number} {text}' for number, text in removal_counts(member.filters))
         lines = [*unknown.values(), f'{member.survivors}/{hosts} {kind}s fit: {counts}']
     return '; '.join(lines), next(iter(unknown), cause)
 
 
-def _unknown(filter_run: FilterRun) -> dict[str, str]:
+def _unknown_names_text(filter_run: FilterRun) -> dict[str, str]:
     """Return names in the request that no host has -> the same with names that may be meant."""
     problem: dict[str, str] = {}
-    for unknown_name in filter_run.unknown(_UNKNOWN_MAX):
+    for unknown_name in filter_run.unknown(_UNKNOWN_NAMES_MAX):
         title = f'unknown {unknown_name.kind} {unknown_name.name}'
-        names = near(unknown_name.name, islice(unknown_name.known, _COMPARED_MAX))
+        names = nearest_names(unknown_name.name, islice(unknown_name.known, _COMPARED_HOSTS_MAX))
         problem[title] = f'{title} (did you mean {" or ".join(names)}?)' if names else title
     return problem
 
@@ -99,15 +99,15 @@ def _requested_host(filter_run: FilterRun) -> int | None:
     return rows.pop() if len(rows) == 1 else None
 
 
-def fewer(wanted: int, placed: int) -> list[str]:
+def fewer_members_line(requested: int, placed: int) -> list[str]:
     """Return a line that a request for fewer members fits, where some were placed."""
     if not placed:
         return []
-    unplaced = wanted - placed
+    unplaced = requested - placed
     return [f'fits with {"one member" if unplaced == 1 else f"{unplaced} members"} fewer']
 
 
-def nearest(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]:
+def nearest_changes(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]:
     """Return the smallest changes that would let some host pass, one line per filter.
 
     Evaluates every filter on its own: a host that one filter alone removes is one change away.
@@ -121,7 +121,7 @@ def nearest(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]
     failing = np.zeros(len(table), np.int64)
     masks: dict[int, BoolArray] = {}
     for k in range(len(pipeline.filters)):
-        mask = None if k in pipeline.walking else filter_run.mask_of(k, consumer)
+        mask = None if k in pipeline.per_host_filters else filter_run.mask_of(k, consumer)
         if mask is not None:
             masks[k] = mask
             failing += ~mask
@@ -139,22 +139,24 @@ def nearest(filter_run: FilterRun, consumer: str) -> tuple[list[str], list[str]]
     for k, mask in masks.items():
         rows = np.flatnonzero((failing == 1) & ~mask)
         if len(rows):
-            rows = _still(filter_run, pipeline.filters[k], rows, consumer)
+            rows = _passing_with_remedy(filter_run, pipeline.filters[k], rows, consumer)
         if len(rows):
             line = pipeline.filters[k].remedy(table, filter_run.spec, rows)
             lines.append((len(rows), line))
             silent += pipeline.filters[k].silent(table, filter_run.spec, rows)
     lines.sort(key=lambda line: -line[0])
-    return [line for _, line in lines[:_NEAREST_MAX]], silent
+    return [line for _, line in lines[:_NEAREST_CHANGES_MAX]], silent
 
 
-def _still(filter_run: FilterRun, rule: Filter, rows: IntArray, consumer: str) -> IntArray:
-    """Return those of hosts removed by one filter alone that pass with its remedy."""
+def _passing_with_remedy(
+    filter_run: FilterRun, rule: Filter, rows: IntArray, consumer: str
+) -> IntArray:
+    """Return which of ``rows``, removed by one filter alone, pass with its remedy."""
     spec = rule.relaxed(filter_run.spec)
     if spec is None:
         return rows
     relaxed_run = FilterRun(filter_run.table, spec, filter_run.pipeline)
-    relaxed_run.look(consumer)
+    relaxed_run.evaluate(consumer)
     return rows[relaxed_run.alive.take(rows)]
 
 
@@ -162,7 +164,7 @@ def _evaluate_per_host(
     filter_run: FilterRun, failing: np.ndarray, masks: dict[int, BoolArray]
 ) -> None:
     """Run per-host filters on the hosts nearest so far; the others count as failing."""
-    for k in filter_run.pipeline.walking:
+    for k in filter_run.pipeline.per_host_filters:
         rows = np.argsort(failing, kind='stable')[:_REQUESTED_MAX]
         passes = filter_run.mask_of(k, '', rows)
         if passes is None:

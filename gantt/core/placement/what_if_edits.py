@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from gantt import exceptions
 from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.messages import resource_classes as resources
-from gantt.core.messages.base import UUID, Message, Name, Text, Uuid
-from gantt.core.messages.near import did_you_mean, near
+from gantt.core.messages.base import UUID_PATTERN, Message, Name, Text, Uuid
+from gantt.core.messages.near import did_you_mean, nearest_names
 from gantt.core.messages.request import Names, RequestKind
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement import what_if_nested as nested
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
 
 #: Hosts, and what is nested below them, that may be added to one table.
-ADDED_MAX = 10_000
+ADDED_HOSTS_MAX = 10_000
 #: Fields that a pool does not have.
-_OF_HOSTS = ('enabled', 'reporting', 'cell', 'location')
+_HOST_ONLY_FIELDS = ('enabled', 'reporting', 'cell', 'location')
 
 #: Pattern of trait names.
 _TRAIT = re.compile(r'[A-Z0-9_]{1,255}\Z')
-_UUID = re.compile(UUID)
+_UUID = re.compile(UUID_PATTERN)
 
 Totals = Annotated[
     dict[Name, Annotated[int, msgspec.Meta(ge=0, le=resources.AMOUNT_MAX)]],
@@ -51,16 +51,16 @@ class HostEdit(Message, frozen=True, kw_only=True):
         without its guests
     :ivar count: of an added host: so many, ``NAME-1`` to ``NAME-<count>``
     :ivar resources: physical totals by class; 0 takes the class away
-    :ivar reserved: by class, what of the total may not be promised
-    :ivar allocation_ratios: by class, how many times the rest may be promised
+    :ivar reserved: amount by class that may not be promised
+    :ivar allocation_ratios: ratio by class by which the rest may be promised
     :ivar empty: nothing runs there and nothing is claimed, nor of what is nested below it
     :ivar aggregates: further ones that it is in, by name or uuid; a pool may be in one that is not
         known yet, by its uuid
-    :ivar without_aggregates: those that it is in no longer, by name or uuid
+    :ivar without_aggregates: aggregates that it leaves, by name or uuid
     """
 
     like: Name | None = None
-    count: Annotated[int, msgspec.Meta(ge=1, le=ADDED_MAX)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=ADDED_HOSTS_MAX)] = 1
     enabled: bool | None = None
     reporting: bool | None = None
     empty: bool = False
@@ -84,7 +84,7 @@ class HostEdits(Message, frozen=True, kw_only=True):
     remove: Names = []
 
 
-def apply(
+def apply_edits(
     whole: 'HostTable',
     edits: HostEdits,
     declared: frozenset[str] = frozenset(),
@@ -96,13 +96,13 @@ def apply(
     :param kind: of the request: hosts or pools
     :raises InvalidMessage, NotFound: the error names the host and the field
     """
-    editor = _PoolEditor(whole) if kind is RequestKind.POOL else _Editor(whole)
+    editor = _PoolEditor(whole) if kind is RequestKind.POOL else _HostEditor(whole)
     editor.check(edits, declared)
     return [*editor.remove(edits), *editor.change(edits), *editor.add(edits)]
 
 
-class _Editor:
-    """An editor of the hosts of a table.
+class _HostEditor:
+    """An editor of the hosts of a table; its subclass edits the pools.
 
     :ivar table: its rows are hosts, or pools
     """
@@ -110,17 +110,17 @@ class _Editor:
     noun, kind = 'host', HostKind.HOST
 
     def __init__(self, whole: 'HostTable') -> None:
-        self.table = self.table_of(whole)
-        self.tree = self.tree_of()
+        self.table = self.edited_table(whole)
+        self.nested_providers = self.nested_editor()
         self._number = max((*whole.row_by_id, *whole.known_pools()), default=0)
-        self._gone: set[str] = set()
+        self._removed_names: set[str] = set()
 
-    def table_of(self, whole: 'HostTable') -> 'HostTable':
-        """Return the table to edit."""
+    def edited_table(self, whole: 'HostTable') -> 'HostTable':
+        """Return the table to edit, of all of a cloud: its hosts, or its pools."""
         return whole
 
-    def tree_of(self) -> 'nested.Nested':
-        """Return the providers nested below its rows."""
+    def nested_editor(self) -> 'nested.NestedProviderEditor':
+        """Return the editor of the providers nested below its rows."""
         return nested.BelowHosts(self.table)
 
     # -- what is done ---------------------------------------------------------------------
@@ -130,9 +130,9 @@ class _Editor:
             if self.table.row_of(name) is None:
                 continue  # removed with its root
             row = self.row('remove', name)
-            below = self.tree.remove(row.id)
+            below = self.nested_providers.remove(row.id)
             self.table.apply(HostChange(provider_id=row.id, row=None))
-            yield f'without {name}{_and_below(below)}'
+            yield f'without {name}{_nested_count_text(below)}'
 
     def change(self, edits: HostEdits) -> Iterator[str]:
         """Change hosts; yield a line for each."""
@@ -140,31 +140,31 @@ class _Editor:
             field = f'hosts.change.{name}'
             row = self.row('change', name)
             if edit.without_aggregates:
-                row = self._leave(row, edit, field)
-            placed = [] if edit.empty else list(self.table.placed.on(row.id).values())
-            self._fold(self._edited(row, edit, field), placed)
+                row = self._remove_memberships(row, edit, field)
+            placed = [] if edit.empty else list(self.table.placed.on_provider(row.id).values())
+            self._apply_row(self._edited(row, edit, field), placed)
             if edit.empty:
-                self.tree.empty(row.id)
-            yield f'{name} {_words(edit)}'
+                self.nested_providers.empty(row.id)
+            yield f'{name} {_edit_text(edit)}'
 
     def add(self, edits: HostEdits) -> Iterator[str]:
         """Add hosts; yield a line for each entry, which may be several equal hosts."""
         for name, edit in edits.add.items():
             field, below = f'hosts.add.{name}', 0
             like = None if edit.like is None else self.row(f'add.{name}.like', edit.like)
-            for host_name in _names(name, edit):
+            for host_name in _added_names(name, edit):
                 row = self._added(host_name, like)
                 if edit.without_aggregates:
-                    row = self._leave(row, edit, field)
+                    row = self._remove_memberships(row, edit, field)
                 row = self._edited(row, edit, field)
-                self._fold(row, [])
+                self._apply_row(row, [])
                 if like is not None:
-                    below = self.tree.copy(like.id, row, self._next)
+                    below = self.nested_providers.copy(like.id, row, self._next)
             title = name
             if edit.count > 1:
                 title = f'{edit.count} {self.noun}s {name}-1 to {name}-{edit.count}'
-            copied = f' like {edit.like}{_and_below(below)}' if edit.like else ''
-            yield f'with {title}{copied} {_words(edit)}'.strip()
+            copied = f' like {edit.like}{_nested_count_text(below)}' if edit.like else ''
+            yield f'with {title}{copied} {_edit_text(edit)}'.strip()
 
     def row(self, field: str, name: str) -> HostRow:
         """Return the row of a host.
@@ -173,9 +173,9 @@ class _Editor:
         """
         row = self.table.row_of(name)
         if row is None:
-            hint = did_you_mean(near(name, self.table.names))
+            hint = did_you_mean(nearest_names(name, self.table.names))
             raise exceptions.NotFound(
-                f'hosts.{field}: {self.noun} {name!r} is not known here{hint}',
+                f'hosts.{field}: {self.noun} {name!r} was not found{hint}',
                 kind=self.noun,
                 name=name,
             )
@@ -186,7 +186,7 @@ class _Editor:
         self._number += 1
         return self._number
 
-    def _fold(self, row: HostRow, placed: list[Placed]) -> None:
+    def _apply_row(self, row: HostRow, placed: list[Placed]) -> None:
         self.table.apply(HostChange(provider_id=row.id, row=row, placed=placed))
 
     def _added(self, name: str, like: HostRow | None) -> HostRow:
@@ -251,14 +251,14 @@ class _Editor:
         if self.knows(name):
             return name
         raise exceptions.NotFound(
-            f'{field}: aggregate {name!r} is not known here', kind='aggregate', name=name
+            f'{field}: aggregate {name!r} was not found', kind='aggregate', name=name
         )
 
     def knows(self, uuid: str) -> bool:
         """Return whether an aggregate is known by its uuid alone."""
         return self.table.aggregate_codes.get(uuid) is not None
 
-    def _leave(self, row: HostRow, edit: HostEdit, field: str) -> HostRow:
+    def _remove_memberships(self, row: HostRow, edit: HostEdit, field: str) -> HostRow:
         """Return the row without membership of the aggregates in ``without_aggregates``.
 
         :raises InvalidMessage: it is not in one of them
@@ -271,12 +271,12 @@ class _Editor:
                 raise exceptions.invalid(
                     field, f'expected a member of aggregate {name!r}; got {row.name}'
                 )
-        self._strike_off(row, left_aggregates)
+        self._remove_from_aggregates(row, left_aggregates)
         return replace(
             row, aggregates=[uuid for uuid in row.aggregates if uuid not in left_aggregates]
         )
 
-    def _strike_off(self, row: HostRow, gone: dict[str, str]) -> None:
+    def _remove_from_aggregates(self, row: HostRow, gone: dict[str, str]) -> None:
         """Remove a host from the host lists of aggregates."""
         at = self.table.row_of_id(row.id)
         names = {row.name} if at is None else {row.name, self.table.service_name(at)}
@@ -300,7 +300,7 @@ class _Editor:
         :raises InvalidMessage, NotFound: the error names the field
         """
         for name in edits.remove:
-            self._gone |= {name, *self.tree.names(self.row('remove', name).id)}
+            self._removed_names |= {name, *self.nested_providers.names(self.row('remove', name).id)}
         for name, edit in edits.change.items():
             self._check_change(name, edit)
         for name, edit in edits.add.items():
@@ -309,7 +309,7 @@ class _Editor:
                     f'hosts.add.{name}',
                     f'expected its resources, or a {self.noun} that it is like',
                 )
-        for field, edit in _each(edits):
+        for field, edit in _named_edits(edits):
             self.check_edit(edit, field)
             _check_words(self.table, edit, field, declared)
         self._check_names(edits)
@@ -318,10 +318,11 @@ class _Editor:
         for field in ('like', 'count'):
             if getattr(edit, field) not in (None, 1):
                 raise exceptions.invalid(
-                    f'hosts.change.{name}.{field}', f'expected it of added {self.noun}s only'
+                    f'hosts.change.{name}.{field}',
+                    f'expected none: only added {self.noun}s have it',
                 )
-        if name in self._gone:
-            problem = f'this {self.noun} is removed as well'
+        if name in self._removed_names:
+            problem = f'expected a {self.noun} that is not removed as well'
             raise exceptions.invalid(f'hosts.change.{name}', problem)
 
     def check_edit(self, edit: HostEdit, field: str) -> None:
@@ -339,13 +340,13 @@ class _Editor:
         count = 0
         for name, edit in edits.add.items():
             like = None if edit.like is None else self.row(f'add.{name}.like', edit.like).id
-            below = 0 if like is None else len(self.tree.below(like))
+            below = 0 if like is None else len(self.nested_providers.below(like))
             count += edit.count * (1 + below)
-            if count > ADDED_MAX:
-                problem = f'expected at most {ADDED_MAX} {self.noun}s in all'
+            if count > ADDED_HOSTS_MAX:
+                problem = f'expected at most {ADDED_HOSTS_MAX} {self.noun}s in all'
                 raise exceptions.invalid('hosts.add', f'{problem}, with what is below them')
-            parts = [] if like is None else sorted(self.tree.names(like))
-            for host_name in _names(name, edit):
+            parts = [] if like is None else sorted(self.nested_providers.names(like))
+            for host_name in _added_names(name, edit):
                 for new_name in (
                     host_name,
                     *(nested.copied_name(host_name, part) for part in parts),
@@ -355,23 +356,23 @@ class _Editor:
     def _check_name(self, name: str, one: str, added: dict[str, str]) -> None:
         other = added.setdefault(one, name)
         if other != name:
-            problem = f'hosts.add.{other} has a {self.noun} {one} as well'
-        elif self.table.row_of(one) is not None and one not in self._gone:
-            problem = f'there is a {self.noun} {one} already'
+            problem = f'expected a new name; hosts.add.{other} has a {self.noun} {one} as well'
+        elif self.table.row_of(one) is not None and one not in self._removed_names:
+            problem = f'expected a new name; there is a {self.noun} {one} already'
         else:
             return
         raise exceptions.invalid(f'hosts.add.{name}', problem)
 
 
-class _PoolEditor(_Editor):
+class _PoolEditor(_HostEditor):
     """An editor of the pools that may be requested alone."""
 
     noun, kind = 'pool', HostKind.POOL
 
-    def table_of(self, whole: 'HostTable') -> 'HostTable':
+    def edited_table(self, whole: 'HostTable') -> 'HostTable':
         return whole.of_kind(RequestKind.POOL)
 
-    def tree_of(self) -> 'nested.Nested':
+    def nested_editor(self) -> 'nested.NestedProviderEditor':
         return nested.BelowPools(self.table)
 
     def is_over_full(self, row: HostRow) -> bool:
@@ -384,23 +385,23 @@ class _PoolEditor(_Editor):
         return _UUID.match(uuid) is not None
 
     def check_edit(self, edit: HostEdit, field: str) -> None:
-        for name in _OF_HOSTS:
+        for name in _HOST_ONLY_FIELDS:
             if getattr(edit, name) is not None:
                 raise exceptions.invalid(
-                    f'{field}.{name}', 'expected it of hosts only, not of pools'
+                    f'{field}.{name}', 'expected none: only hosts have it, not pools'
                 )
 
 
-def _names(name: str, edit: HostEdit) -> list[str]:
+def _added_names(name: str, edit: HostEdit) -> list[str]:
     """Return the names of the hosts that one entry adds."""
     return [name] if edit.count == 1 else [f'{name}-{i + 1}' for i in range(edit.count)]
 
 
-def _and_below(count: int) -> str:
+def _nested_count_text(count: int) -> str:
     return f' and {count} below it' if count else ''
 
 
-def _each(edits: HostEdits) -> Iterator[tuple[str, HostEdit]]:
+def _named_edits(edits: HostEdits) -> Iterator[tuple[str, HostEdit]]:
     for kind, host_edits in (('change', edits.change), ('add', edits.add)):
         for name, edit in host_edits.items():
             yield f'hosts.{kind}.{name}', edit
@@ -413,7 +414,7 @@ def _check_words(table: 'HostTable', edit: HostEdit, field: str, declared: froze
     """
     for key in ('resources', 'reserved', 'allocation_ratios'):
         for name in getattr(edit, key):
-            is_standard = name in resources.STANDARD or name in declared
+            is_standard = name in resources.STANDARD_CLASSES or name in declared
             if not (is_standard or table.class_code(name) is not None):
                 raise exceptions.UnknownResourceClass(field=f'{field}.{key}.{name}', name=name)
     for number, name in enumerate(edit.traits):
@@ -470,7 +471,7 @@ def _inventories(
     return inventories
 
 
-def _words(edit: HostEdit) -> str:
+def _edit_text(edit: HostEdit) -> str:
     states = {
         'enabled': {True: 'enabled', False: 'disabled', None: ''}[edit.enabled],
         'reporting': {True: 'reporting', False: 'silent', None: ''}[edit.reporting],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from msgspec.structs import replace
 
 from gantt.core.resources.host import HostChange, HostRow
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.provider import SharedPool
 
 if TYPE_CHECKING:
     from gantt.core.table.host_table import HostTable
@@ -21,7 +21,7 @@ def copied_name(top: str, name: str) -> str:
     return f'{top}-{name}'
 
 
-class Nested(abc.ABC, Generic[_One]):
+class NestedProviderEditor(abc.ABC, Generic[_One]):
     """Providers nested below the rows of a table.
 
     :ivar table: the edited table
@@ -88,12 +88,12 @@ class Nested(abc.ABC, Generic[_One]):
         return len(providers)
 
 
-class BelowHosts(Nested[SharedPool]):
+class BelowHosts(NestedProviderEditor[SharedPool]):
     """Devices and cells, which the table of hosts has next to its rows."""
 
     def below(self, top: int) -> list[SharedPool]:
         pools = self.table.pools
-        return [pools.of_id[pid] for pid in pools.nested.of_host(top)]
+        return [pools.by_id[pid] for pid in pools.nested.of_host(top)]
 
     def put(self, one: SharedPool) -> None:
         self.table.set_pool(one)
@@ -109,7 +109,7 @@ class BelowHosts(Nested[SharedPool]):
         return replace(one, used={}, foreign={}, version=version, usage_version=0)
 
 
-class BelowPools(Nested[HostRow]):
+class BelowPools(NestedProviderEditor[HostRow]):
     """Parts of pools, which are rows of the table of pools as well."""
 
     def __init__(self, table: 'HostTable') -> None:

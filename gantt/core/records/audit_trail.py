@@ -50,7 +50,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ''
 
 
-def line(entry: AuditEntry) -> str:
+def entry_line(entry: AuditEntry) -> str:
     """Return the entry as one line of JSON, printable ASCII only, safe for terminals."""
     text = msgspec.json.encode(entry).decode()
     if text.isascii() and text.isprintable():
@@ -63,7 +63,7 @@ def _escaped(char: str) -> str:
     return ''.join(f'\\u{units[i]:02x}{units[i + 1]:02x}' for i in range(0, len(units), 2))
 
 
-def decoded(text: str) -> AuditEntry | None:
+def decode_line(text: str) -> AuditEntry | None:
     """Return the entry of a line; None if it is not one, such as a truncated line."""
     try:
         return msgspec.json.decode(text, type=AuditEntry)

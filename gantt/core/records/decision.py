@@ -3,12 +3,13 @@
 
 A Decision is recorded while deciding, never reconstructed.  ``verdicts`` has one
 byte per host in the order of ``provider_ids``: k < len(filters) means that
-filter k removed the host, ``CHOSEN`` that it was chosen, ``PASSED`` that it
+filter k removed the host, ``CHOSEN_VERDICT`` that it was chosen, ``PASSED_VERDICT`` that it
 survived.  The counts of ``removed`` add up: sum(removed) + survivors == hosts.
 """
 
 import collections
 import enum
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,12 +18,77 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.messages.build import Build
+from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.zone_step import ZoneStep
-from gantt.core.records.offered_reservations import OfferedReservations
-from gantt.core.records.rule_texts import plain_text
 
-PASSED = 254
-CHOSEN = 255
+
+class OfferedReservation(msgspec.Struct, frozen=True, array_like=True):
+    """A reservation of a plan that is free for a create.
+
+    :ivar name: name of its member, such as ``web-2``
+    :ivar claim_id: id of the claim that holds it
+    :ivar allocations: provider id -> class -> amount
+    :ivar layout: layout of that claim
+    """
+
+    name: str
+    claim_id: str
+    provider_id: int
+    allocations: dict[int, dict[str, int]]
+    layout: dict | None = None
+
+
+class OfferedReservations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The reservations of a group's plan that were offered to a create.
+
+    :ivar group: uuid of the group; ``revision`` of its plan
+    :ivar named: the member that the create names; None: it matches the reservations' description
+    :ivar planned: spec that the named member was planned with, if the create differs
+    :ivar free: the reservations that it may have, one for each of its members
+    :ivar why: '' or the reason why it gets none of them
+    :ivar replaces: the reservations that are released for the create's reservations elsewhere
+    """
+
+    group: str
+    revision: int
+    named: str | None = None
+    planned: RequestSpec | None = None
+    free: list[OfferedReservation] = []
+    why: str = ''
+    replaces: list[OfferedReservation] = []
+
+
+#: Sources of the rules of a caller, and of the policies of a server group.
+USER_SOURCE = 'user'
+GROUP_SOURCE = 'group'
+_RULE_SOURCES = (
+    (re.compile(r' \(configuration, rule ([0-9]+)\)\Z'), 'rule {} of the configuration'),
+    (re.compile(r' \(flavor rule:([^()]+)\)\Z'), 'rule {} of the flavor'),
+    (re.compile(r' \(aggregate .*, rule:([^,()]+)\)\Z', re.DOTALL), 'rule {} of an aggregate'),
+)
+_OPERATOR_RULE = re.compile(
+    "an operator's rule|the operator's rule [^()]+ of (the configuration|the flavor|an aggregate)"
+)
+
+
+def is_rule_of_user(shown: str) -> bool:
+    """Return whether a rule, shown with its source, is a user's or a group's."""
+    return shown.endswith((f' ({USER_SOURCE})', f' ({GROUP_SOURCE})'))
+
+
+def plain_text(shown: str) -> str:
+    """Return a rule for the caller, from its form for operators; converted texts stay."""
+    if is_rule_of_user(shown) or _OPERATOR_RULE.fullmatch(shown):
+        return shown
+    for place, template in _RULE_SOURCES:
+        matched = place.search(shown)
+        if matched:
+            return f"the operator's {template.format(matched[1])}"
+    return "an operator's rule"
+
+
+PASSED_VERDICT = 254
+CHOSEN_VERDICT = 255
 
 
 class Outcome(enum.StrEnum):
@@ -82,9 +148,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A host for one member: chosen and claimed, or an unclaimed alternate.
 
     :ivar resources: all that the member gets, of whatever provider
-    :ivar allocations: by provider and group; empty where all of it is the host's own
-    :ivar child: name of the zone below that has the host; its own conductor redeems ``place``,
-        which is sealed, for it: ``host``, ``node`` and ``uuid`` are empty then
+    :ivar allocations: amounts by provider and group; empty where all of it is the host's own
+    :ivar child: name of the child zone that has the host, whose own conductor decrypts
+        ``sealed_host``: ``host``, ``node`` and ``uuid`` are empty then
     """
 
     host: str
@@ -101,7 +167,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lease_seconds: float = 0.0
     allocations: list[ProviderAllocation] = []
     child: str = ''
-    place: str = ''
+    sealed_host: str = ''
 
     @property
     def host_resources(self) -> dict[str, int]:
@@ -135,7 +201,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Contradiction(msgspec.Struct, frozen=True):
     """Rules that no host meets together; without any one of them that would not be so.
 
-    :ivar says: who does not meet them
+    :ivar says: which hosts do not meet them
     :ivar rules: each with its source, as operators see them
     """
 
@@ -227,6 +293,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar excess: the limit of the project that it was refused for
     :ivar zones_not_queried: of an unknown: child zones that are not queried for such a request
     :ivar places: of a refusal: hosts and zones that it is about, see ``exceptions.refused``
+    :ivar kind: of a refusal of a request for a pool: ``pool``
     """
 
     request_id: str
@@ -242,6 +309,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     excess: Excess | None = None
     zones_not_queried: list[str] = []
     places: list[str] = []
+    kind: str = ''
 
 
 class Answered(NamedTuple):
@@ -258,7 +326,7 @@ class Answered(NamedTuple):
     trace: str | None = None
 
 
-def not_known_here(reason: str, zones: Sequence[str]) -> str:
+def unknown_request_reason(reason: str, zones: Sequence[str]) -> str:
     """Return the reason of a refusal, with the child zones that the caller may query.
 
     :param zones: child zones that may have room, and are not queried for such a request
@@ -267,7 +335,7 @@ def not_known_here(reason: str, zones: Sequence[str]) -> str:
     return f'{reason}; zones below are not asked for such a request: ask {zones_text}'
 
 
-def for_caller(answer: Answer) -> Answer:
+def answer_for_caller(answer: Answer) -> Answer:
     """Return an answer for the caller: rules of operators by name or number only."""
     if not answer.given_up:
         return answer
@@ -275,7 +343,7 @@ def for_caller(answer: Answer) -> Answer:
     return msgspec.structs.replace(answer, given_up=names)
 
 
-def _unknown(answer: Answer) -> exceptions.GanttError:
+def _unknown_outcome_error(answer: Answer) -> exceptions.GanttError:
     reason, zones = answer.reason, answer.zones_not_queried
     if not zones:
         return exceptions.HostsUnknown(problem=reason)
@@ -289,7 +357,8 @@ def error_of(answer: Answer) -> exceptions.GanttError | None:
         case Outcome.PLACED:
             return None
         case Outcome.NO_VALID_HOST:
-            return exceptions.NoValidHost(reason=reason, decision_id=answer.decision_id)
+            kind = {'kind': answer.kind} if answer.kind else {}
+            return exceptions.NoValidHost(reason=reason, decision_id=answer.decision_id, **kind)
         case Outcome.CONFLICT:
             return exceptions.Conflict(reason, request_id=answer.request_id)
         case Outcome.BUSY:
@@ -304,5 +373,5 @@ def error_of(answer: Answer) -> exceptions.GanttError | None:
             refusal = exceptions.refused(reason, answer.places, request_id=answer.request_id)
             return refusal if answer.excess is None else answer.excess.error()
         case Outcome.UNKNOWN:
-            return _unknown(answer)
+            return _unknown_outcome_error(answer)
     return exceptions.Unavailable(reason, request_id=answer.request_id)

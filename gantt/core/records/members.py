@@ -16,8 +16,8 @@ import numpy as np
 
 from gantt.core.claims.claim import claim_ids
 from gantt.core.records.decision import (
-    CHOSEN,
-    PASSED,
+    CHOSEN_VERDICT,
+    PASSED_VERDICT,
     Answer,
     Decision,
     FilterCount,
@@ -26,6 +26,7 @@ from gantt.core.records.decision import (
     Score,
     Selection,
 )
+from gantt.core.resources.amounts import add_allocations, add_amounts
 
 #: Upper bound of verdict bytes shown of a decision; members beyond it have none.
 VERDICT_BYTES_MAX = 1 << 22
@@ -33,12 +34,12 @@ VERDICT_BYTES_MAX = 1 << 22
 _replace = msgspec.structs.replace
 
 
-class LookResult:
+class MemberEvaluation(msgspec.Struct, eq=False):
     """An evaluation of the hosts, and the members that were placed by it.
 
     :ivar filters: number of hosts that each filter removed
     :ivar survivors: number of hosts that passed all filters
-    :ivar verdicts: a byte for each host, ``PASSED`` for each survivor
+    :ivar verdicts: a byte for each host, ``PASSED_VERDICT`` for each survivor
     :ivar used: positions of the weighers that have a preference
     :ivar line_rows: rows of the hosts, by line of the score table
     :ivar lines: the total, then raw value, share and weight by each weigher with a preference
@@ -52,28 +53,20 @@ class LookResult:
     :ivar level: level of the rules that its host does not meet; ``given_up``: these rules
     """
 
-    __slots__ = (
-        *('allocations', 'claim_ids', 'filters', 'finalists', 'given_up', 'layout', 'level'),
-        *('line_rows', 'lines', 'members', 'rows', 'survivors', 'used', 'verdicts'),
-    )
-
-    def __init__(
-        self, filters: list[FilterCount], survivors: int, verdicts: np.ndarray, used: list[int]
-    ) -> None:
-        self.filters = filters
-        self.survivors = survivors
-        self.verdicts = verdicts
-        self.used = used
-        self.line_rows: list[int] = []
-        self.lines: list[float] = []
-        self.members: list[int] = []
-        self.rows: list[int] = []
-        self.claim_ids: list[str] = []
-        self.finalists: list[int] = []
-        self.layout: dict[str, Any] | None = None
-        self.allocations: list[list[ProviderAllocation]] = []
-        self.level = 0
-        self.given_up: list[str] = []
+    filters: list[FilterCount]
+    survivors: int
+    verdicts: np.ndarray
+    used: list[int]
+    line_rows: list[int] = []
+    lines: list[float] = []
+    members: list[int] = []
+    rows: list[int] = []
+    claim_ids: list[str] = []
+    finalists: list[int] = []
+    layout: dict[str, Any] | None = None
+    allocations: list[list[ProviderAllocation]] = []
+    level: int = 0
+    given_up: list[str] = []
 
 
 class Place(NamedTuple):
@@ -110,13 +103,12 @@ class Place(NamedTuple):
 
         :param resources: total amounts of the member
         """
-        by_provider: dict[int, dict[str, int]] = {self.host.provider_id: {}}
         if not self.allocations:
             return {self.host.provider_id: resources}
-        for part in self.allocations:
-            of_provider = by_provider.setdefault(part.provider_id, {})
-            for name, amount in part.resources.items():
-                of_provider[name] = of_provider.get(name, 0) + amount
+        by_provider: dict[int, dict[str, int]] = {self.host.provider_id: {}}
+        add_allocations(
+            by_provider, ((part.provider_id, part.resources) for part in self.allocations)
+        )
         return by_provider
 
 
@@ -136,17 +128,16 @@ class Finalist(NamedTuple):
 
 def total_of(parts: Iterable[ProviderAllocation]) -> dict[str, int]:
     """Return class -> amount, over all providers."""
-    amounts: dict[str, int] = {}
+    total: dict[str, int] = {}
     for part in parts:
-        for name, amount in part.resources.items():
-            amounts[name] = amounts.get(name, 0) + amount
-    return amounts
+        add_amounts(total, part.resources)
+    return total
 
 
 class MemberColumns(Sequence[MemberDecision]):
     """The members of a decision as a sequence whose items are created when they are read.
 
-    :ivar looks: evaluations in order; each has at least one member
+    :ivar evaluations: evaluations in order; each has at least one member
     :ivar failed: the member for which no host was found
     :ivar places: row -> host, of all picks and alternates
     :ivar hosts: row -> (name, id), of all lines of the score table
@@ -154,7 +145,8 @@ class MemberColumns(Sequence[MemberDecision]):
     :ivar weighers: number of weighers
     :ivar claims: whether claims are created for them
     :ivar goes_on: whether the first member equals the last one of another request
-    :ivar is_withdrawn: the request was not placed: selections of members are not shown
+    :ivar is_withdrawn: the request was not placed and all picks were removed: selections of members
+        are not shown
     :ivar takes_over: their claims are places of a plan, whose ids do not derive from the request
     """
 
@@ -166,7 +158,7 @@ class MemberColumns(Sequence[MemberDecision]):
         self.consumers = consumers
         self.weighers = weighers
         self.claims = claims
-        self.looks: list[LookResult] = []
+        self.evaluations: list[MemberEvaluation] = []
         self.failed: MemberDecision | None = None
         self.places: dict[int, Selection] = {}
         self.hosts: dict[int, tuple[str, int]] = {}
@@ -175,7 +167,9 @@ class MemberColumns(Sequence[MemberDecision]):
 
     # -- as a sequence ---------------------------------------------------------------
     def __len__(self) -> int:
-        return sum(len(look.members) for look in self.looks) + (self.failed is not None)
+        return sum(len(evaluation.members) for evaluation in self.evaluations) + (
+            self.failed is not None
+        )
 
     @overload
     def __getitem__(self, index: int) -> MemberDecision: ...
@@ -186,18 +180,18 @@ class MemberColumns(Sequence[MemberDecision]):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         at = position
-        for look in self.looks:
-            if at < len(look.members):
-                return self._made(look, at, position)
-            at -= len(look.members)
+        for evaluation in self.evaluations:
+            if at < len(evaluation.members):
+                return self._member_decision(evaluation, at, position)
+            at -= len(evaluation.members)
         assert self.failed is not None, 'the last one'
         return self.failed
 
     def __iter__(self) -> Iterator[MemberDecision]:
         position = 0
-        for look in self.looks:
-            for index in range(len(look.members)):
-                yield self._made(look, index, position)
+        for evaluation in self.evaluations:
+            for index in range(len(evaluation.members)):
+                yield self._member_decision(evaluation, index, position)
                 position += 1
         if self.failed is not None:
             yield self.failed
@@ -211,21 +205,30 @@ class MemberColumns(Sequence[MemberDecision]):
         return repr(list(self))
 
     # -- without making items ------------------------------------------------------------
-    def placed(self) -> Iterator[Place]:
-        """Yield the members that have a place."""
+    def placed(self) -> list[Place]:
+        """Return the members that have a place."""
+        places: list[Place] = []
         if self.is_withdrawn:
-            return
-        for look in self.looks:
-            ids: Sequence[str | None] = [None] * len(look.members)
+            return places
+        for evaluation in self.evaluations:
+            ids: Sequence[str | None] = [None] * len(evaluation.members)
             if self.claims:
-                ids = look.claim_ids or claim_ids(self.request_id, self.attempt, look.members)
+                ids = evaluation.claim_ids or claim_ids(
+                    self.request_id, self.attempt, evaluation.members
+                )
             columns = zip(
-                look.members, look.rows, ids, look.allocations or repeat(()), strict=False
+                evaluation.members,
+                evaluation.rows,
+                ids,
+                evaluation.allocations or repeat(()),
+                strict=False,
             )
             for member, row, claim_id, allocations in columns:
-                host = self.places[row]
-                consumer = self.consumers[member]
-                yield Place(member, consumer, host, claim_id, look.layout, row, allocations)
+                host, consumer = self.places[row], self.consumers[member]
+                places.append(
+                    Place(member, consumer, host, claim_id, evaluation.layout, row, allocations)
+                )
+        return places
 
     def alternates_of(self, row: int, consumer: str) -> list[Selection]:
         """Return the alternates of a member that was placed on a row."""
@@ -236,72 +239,78 @@ class MemberColumns(Sequence[MemberDecision]):
 
     def finalists(self) -> Iterator[list[Finalist]]:
         """Yield by placed member its host, then its other candidates."""
-        for look in self.looks:
-            width, size = 1 + 3 * len(look.used), len(look.finalists) // len(look.members)
-            for index, pick in enumerate(look.rows):
-                lines = look.finalists[index * size : (index + 1) * size]
-                best = [line for line in lines if look.line_rows[line] == pick]
-                others = [line for line in lines if look.line_rows[line] != pick]
+        for evaluation in self.evaluations:
+            width, size = (
+                1 + 3 * len(evaluation.used),
+                len(evaluation.finalists) // len(evaluation.members),
+            )
+            for index, pick in enumerate(evaluation.rows):
+                lines = evaluation.finalists[index * size : (index + 1) * size]
+                best = [line for line in lines if evaluation.line_rows[line] == pick]
+                others = [line for line in lines if evaluation.line_rows[line] != pick]
                 yield [
                     Finalist(
-                        look.line_rows[line],
-                        look.used,
-                        look.lines[line * width + 1 : (line + 1) * width : 3],
-                        look.level,
+                        evaluation.line_rows[line],
+                        evaluation.used,
+                        evaluation.lines[line * width + 1 : (line + 1) * width : 3],
+                        evaluation.level,
                     )
                     for line in (*best, *others)
-                ] or [Finalist(pick, [], [], look.level)]  # a place of a plan is not weighed
+                ] or [Finalist(pick, [], [], evaluation.level)]  # a place of a plan is not weighed
 
     # -- inside ------------------------------------------------------------------------
-    def _made(self, look: LookResult, at: int, position: int) -> MemberDecision:
-        member, row = look.members[at], look.rows[at]
-        consumer, size = self.consumers[member], len(look.verdicts)
-        width = len(look.finalists) // len(look.members)
+    def _member_decision(
+        self, evaluation: MemberEvaluation, at: int, position: int
+    ) -> MemberDecision:
+        member, row = evaluation.members[at], evaluation.rows[at]
+        consumer, size = self.consumers[member], len(evaluation.verdicts)
+        width = len(evaluation.finalists) // len(evaluation.members)
         selection = None
         if not self.is_withdrawn:
             claim_id = None
             if self.claims:
-                claim_id = self._claim_id(look, at)
-            parts = look.allocations[at] if look.allocations else ()
-            place_fields = (look.layout, row, parts)
+                claim_id = self._claim_id(evaluation, at)
+            parts = evaluation.allocations[at] if evaluation.allocations else ()
+            place_fields = (evaluation.layout, row, parts)
             selection = Place(member, consumer, self.places[row], claim_id, *place_fields).selected(
                 claim_id=claim_id
             )
         verdicts = b''
         # Verdicts of the first members are enough for a request of many members.
         if not position or (position + 1) * size <= VERDICT_BYTES_MAX:
-            bytes_ = look.verdicts.copy()
-            bytes_[row] = PASSED if self.is_withdrawn else CHOSEN
+            bytes_ = evaluation.verdicts.copy()
+            bytes_[row] = PASSED_VERDICT if self.is_withdrawn else CHOSEN_VERDICT
             verdicts = bytes_.tobytes()
         return MemberDecision(
             member=member,
             consumer=consumer,
             selection=selection,
             alternates=self.alternates_of(row, consumer),
-            filters=look.filters,
-            survivors=look.survivors,
+            filters=evaluation.filters,
+            survivors=evaluation.survivors,
             scores=[
-                self._score(look, line) for line in look.finalists[at * width : (at + 1) * width]
+                self._score(evaluation, line)
+                for line in evaluation.finalists[at * width : (at + 1) * width]
             ],
             verdicts=verdicts,
-            level=0 if self.is_withdrawn else look.level,
-            given_up=[] if self.is_withdrawn else look.given_up,
+            level=0 if self.is_withdrawn else evaluation.level,
+            given_up=[] if self.is_withdrawn else evaluation.given_up,
         )
 
-    def _claim_id(self, look: LookResult, at: int) -> str:
+    def _claim_id(self, evaluation: MemberEvaluation, at: int) -> str:
         if self.takes_over:
-            return look.claim_ids[at]
-        (derived,) = claim_ids(self.request_id, self.attempt, [look.members[at]])
+            return evaluation.claim_ids[at]
+        (derived,) = claim_ids(self.request_id, self.attempt, [evaluation.members[at]])
         return derived
 
-    def _score(self, look: LookResult, line: int) -> Score:
-        width = 1 + 3 * len(look.used)
-        total, *values = look.lines[line * width : (line + 1) * width]
+    def _score(self, evaluation: MemberEvaluation, line: int) -> Score:
+        width = 1 + 3 * len(evaluation.used)
+        total, *values = evaluation.lines[line * width : (line + 1) * width]
         columns = [[0.0] * self.weighers for _ in range(3)]
-        for i, place in enumerate(look.used):
+        for i, place in enumerate(evaluation.used):
             for column, value in zip(columns, values[3 * i : 3 * i + 3], strict=True):
                 column[place] = value
-        return Score(*self.hosts[look.line_rows[line]], total, *columns)
+        return Score(*self.hosts[evaluation.line_rows[line]], total, *columns)
 
 
 def placed_of(decision: Decision) -> Iterator[Place]:
@@ -330,7 +339,7 @@ class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     A host that gives members different amounts, or amounts of pools, has an entry for each.
 
-    :ivar child: as ``place``, see ``Selection``; a place in a child zone has no other fields
+    :ivar child: as ``sealed_host``, see ``Selection``; a place in a child zone has no other fields
     """
 
     host: str
@@ -343,7 +352,7 @@ class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resources: dict[str, int] = {}
     allocations: list[ProviderAllocation] = []
     child: str = ''
-    place: str = ''
+    sealed_host: str = ''
 
 
 class AnswerMember(msgspec.Struct, frozen=True, array_like=True):
@@ -363,7 +372,7 @@ class AnswerMember(msgspec.Struct, frozen=True, array_like=True):
 class AnswerByHosts(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """An answer as it is sent over RPC: each host once, and no ``selections``.
 
-    :ivar members: by consumer, as ``selections`` are
+    :ivar members: members by consumer, as ``selections`` are
     """
 
     hosts: list[AnswerHost] = []
@@ -376,16 +385,16 @@ class SelectionColumns(Sequence[list[Selection]]):
     The lists are created from the columns when they are read; the columns themselves are sent
     over RPC.
 
-    :ivar hosts: of all members, chosen and alternates
-    :ivar members: by consumer
+    :ivar hosts: hosts of all members, chosen and alternates, whatever they have of a member
+    :ivar members: members by consumer
     """
 
-    __slots__ = ('_made', 'hosts', 'members')
+    __slots__ = ('_selection_lists', 'hosts', 'members')
 
-    def __init__(self, hosts: list[AnswerHost], members: list[AnswerMember]) -> None:
+    def __init__(self, hosts: list[Selection], members: list[AnswerMember]) -> None:
         self.hosts = hosts
         self.members = members
-        self._made: list[list[Selection]] | None = None
+        self._selection_lists: list[list[Selection]] | None = None
 
     @classmethod
     def of(cls, members: MemberColumns, lease: float, *, claims: bool) -> 'SelectionColumns':
@@ -399,7 +408,7 @@ class SelectionColumns(Sequence[list[Selection]]):
                 index_of_row[row],
                 *map(index_of_row.__getitem__, members.alternates.get(row, ())),
             ]
-            for row in {row for look in members.looks for row in look.rows}
+            for row in {row for evaluation in members.evaluations for row in evaluation.rows}
         }
         answer_members = [
             AnswerMember(
@@ -411,22 +420,22 @@ class SelectionColumns(Sequence[list[Selection]]):
             )
             for place in sorted(members.placed(), key=operator.attrgetter('member'))
         ]
-        return cls([_host(host) for host in members.places.values()], answer_members)
+        return cls(list(members.places.values()), answer_members)
 
     @classmethod
     def of_lists(cls, lists: Sequence[list[Selection]]) -> 'SelectionColumns':
         """Create the columns from lists of selections, as an answer has them."""
-        hosts: list[AnswerHost] = []
+        hosts: list[Selection] = []
         places: dict[tuple[int, str], int] = {}
         members = []
         for selections in lists:
             host_indices = []
             for selection in selections:
-                key = selection.provider_id, selection.place
+                key = selection.provider_id, selection.sealed_host
                 index = places.get(key)
-                if index is None or not _is_of(selection, hosts[index]):
+                if index is None or _host_fields(selection) != _host_fields(hosts[index]):
                     index = places[key] = len(hosts)
-                    hosts.append(_host(selection))
+                    hosts.append(selection)
                 host_indices.append(index)
             first = selections[0]
             chosen = (first.claim_id, first.lease_seconds, first.layout)
@@ -441,10 +450,10 @@ class SelectionColumns(Sequence[list[Selection]]):
     @overload
     def __getitem__(self, index: slice) -> list[list[Selection]]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        return self._all()[index]
+        return self._all_lists()[index]
 
     def __iter__(self) -> Iterator[list[Selection]]:
-        return iter(self._all())
+        return iter(self._all_lists())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -452,16 +461,18 @@ class SelectionColumns(Sequence[list[Selection]]):
     __hash__ = None  # type: ignore[assignment]  # of lists
 
     def __repr__(self) -> str:
-        return repr(self._all())
+        return repr(self._all_lists())
 
-    def _all(self) -> list[list[Selection]]:
+    def _all_lists(self) -> list[list[Selection]]:
         """Return the lists of selections.
 
         :raises IndexError: a member refers to a missing host
         """
-        if self._made is None:
-            self._made = [_selections(member, self.hosts) for member in self.members]
-        return self._made
+        if self._selection_lists is None:
+            self._selection_lists = [
+                _member_selections(member, self.hosts) for member in self.members
+            ]
+        return self._selection_lists
 
 
 def selections_of(
@@ -471,9 +482,9 @@ def selections_of(
 
     :param lease: seconds, of claims
     """
-    if not any(map(any, (look.allocations for look in members.looks))) and not any(
-        place.allocations for place in members.places.values()
-    ):
+    if not any(
+        map(any, (evaluation.allocations for evaluation in members.evaluations))
+    ) and not any(place.allocations for place in members.places.values()):
         return SelectionColumns.of(members, lease, claims=claims)
     selections: list[list[Selection]] = []
     for member in sorted(members.placed(), key=operator.attrgetter('member')):
@@ -492,7 +503,11 @@ def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool =
     """
     members = decision.members
     assert isinstance(members, MemberColumns), 'decisions are made as columns'
-    gave_way = sorted((min(look.members), look) for look in members.looks if look.given_up)
+    gave_way = sorted(
+        (min(evaluation.members), evaluation)
+        for evaluation in members.evaluations
+        if evaluation.given_up
+    )
     return Answer(
         request_id=decision.request_id,
         decision_id=decision.id,
@@ -500,8 +515,10 @@ def answer_of(decision: Decision, lease: float, *, claims: bool, dry_run: bool =
         selections=selections_of(members, lease, claims=claims),
         reason=decision.reason,
         age_seconds=round(decision.age_seconds, 3),
-        level=max((look.level for _, look in gave_way), default=0),
-        given_up=list(dict.fromkeys(rule for _, look in gave_way for rule in look.given_up)),
+        level=max((evaluation.level for _, evaluation in gave_way), default=0),
+        given_up=list(
+            dict.fromkeys(rule for _, evaluation in gave_way for rule in evaluation.given_up)
+        ),
         dry_run=dry_run,
     )
 
@@ -517,27 +534,45 @@ class AnswerReference(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_answer = msgspec.msgpack.Decoder(Answer).decode
-_reference = msgspec.msgpack.Decoder(AnswerReference).decode
+_decode_answer = msgspec.msgpack.Decoder(Answer).decode
+_decode_reference = msgspec.msgpack.Decoder(AnswerReference).decode
 #: The msgpack prefix of a list of two; answers are maps.
-_OF_TWO = b'\x92'
+_TWO_ITEM_LIST = b'\x92'
 #: Prefix of the answer about a planned group, which msgpack never emits.
-GROUP_ANSWER = b'\xc1group'
+GROUP_ANSWER_PREFIX = b'\xc1group'
 
 
 def pack(answer: Answer | AnswerReference) -> bytes:
     """Return an answer, or a reference to it, as it is stored with its request."""
-    return _encode(answer if isinstance(answer, AnswerReference) else plain(answer))
+    return _encode(answer if isinstance(answer, AnswerReference) else encodable_answer(answer))
 
 
 def unpack(stored: bytes) -> Answer | AnswerReference:
     """Return the stored answer or reference; for a planned group, an empty reference."""
-    if stored.startswith(GROUP_ANSWER):
+    if stored.startswith(GROUP_ANSWER_PREFIX):
         return AnswerReference('', 0.0)
-    return _reference(stored) if stored.startswith(_OF_TWO) else _answer(stored)
+    return (
+        _decode_reference(stored) if stored.startswith(_TWO_ITEM_LIST) else _decode_answer(stored)
+    )
 
 
-def plain(answer: Answer) -> Answer:
+class _ReplacedGuests(msgspec.Struct):
+    """The part of a stored plan that audits read."""
+
+    given_up: list[str] = []
+
+
+_decode_replaced_guests = msgspec.msgpack.Decoder(_ReplacedGuests).decode
+
+
+def replaced_guests(plan: bytes) -> frozenset[str]:
+    """Return claims of guests that a stored plan of a group has replaced, and these guests."""
+    if not plan.startswith(GROUP_ANSWER_PREFIX):
+        return frozenset()
+    return frozenset(_decode_replaced_guests(plan[len(GROUP_ANSWER_PREFIX) :]).given_up)
+
+
+def encodable_answer(answer: Answer) -> Answer:
     """Return an answer that can be encoded: its selections in lists."""
     selections = answer.selections
     if not isinstance(selections, SelectionColumns):
@@ -545,7 +580,7 @@ def plain(answer: Answer) -> Answer:
     return _replace(answer, selections=list(selections))
 
 
-def by_hosts(answer: Answer) -> AnswerByHosts:
+def answer_by_hosts(answer: Answer) -> AnswerByHosts:
     """Return an answer in which each host is stored once."""
     selections = answer.selections
     columns = (
@@ -553,59 +588,50 @@ def by_hosts(answer: Answer) -> AnswerByHosts:
         if isinstance(selections, SelectionColumns)
         else SelectionColumns.of_lists(selections)
     )
-    return AnswerByHosts(**_rest(answer), hosts=columns.hosts, members=columns.members)
+    hosts = [
+        AnswerHost(**dict(zip(_HOST_FIELDS, _host_fields(host), strict=True)))
+        for host in columns.hosts
+    ]
+    return AnswerByHosts(**_fields_without_selections(answer), hosts=hosts, members=columns.members)
 
 
-def in_lists(answer: AnswerByHosts) -> Answer:
+def answer_in_lists(answer: AnswerByHosts) -> Answer:
     """Return an answer with a list of selections for each member.
 
     :raises IndexError: a member refers to a missing host
     """
-    return Answer(**_rest(answer), selections=list(SelectionColumns(answer.hosts, answer.members)))
+    hosts = [
+        Selection(consumer='', **dict(zip(_HOST_FIELDS, _host_fields(host), strict=True)))
+        for host in answer.hosts
+    ]
+    return Answer(
+        **_fields_without_selections(answer),
+        selections=list(SelectionColumns(hosts, answer.members)),
+    )
 
 
-_REST = tuple(name for name in Answer.__struct_fields__ if name != 'selections')
+_ANSWER_FIELDS = tuple(name for name in Answer.__struct_fields__ if name != 'selections')
 
 
-def _rest(answer: Answer) -> dict[str, Any]:
-    return {name: getattr(answer, name) for name in _REST}
+def _fields_without_selections(answer: Answer) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in _ANSWER_FIELDS}
 
 
-_OF_HOST = AnswerHost.__struct_fields__
-_of_host = operator.attrgetter(*_OF_HOST)
+_HOST_FIELDS = AnswerHost.__struct_fields__
+_host_fields = operator.attrgetter(*_HOST_FIELDS)
 
 
-def _host(selection: Selection) -> AnswerHost:
-    return AnswerHost(**dict(zip(_OF_HOST, _of_host(selection), strict=True)))
-
-
-def _is_of(selection: Selection, host: AnswerHost) -> bool:
-    """Return whether a selection has the same host fields."""
-    return bool(_of_host(selection) == _of_host(host))
-
-
-def _selections(member: AnswerMember, hosts: list[AnswerHost]) -> list[Selection]:
+def _member_selections(member: AnswerMember, hosts: list[Selection]) -> list[Selection]:
     selections = []
     claim_id, lease_seconds, layout = member.claim_id, member.lease_seconds, member.layout
     for place in member.hosts:
-        host = hosts[place]
         selections.append(
-            Selection(
-                host=host.host,
-                node=host.node,
-                uuid=host.uuid,
-                provider_id=host.provider_id,
+            _replace(
+                hosts[place],
                 consumer=member.consumer,
                 claim_id=claim_id,
-                cell=host.cell,
-                zone=host.zone,
-                build_topic=host.build_topic,
-                resources=host.resources,
                 layout=layout,
                 lease_seconds=lease_seconds,
-                allocations=host.allocations,
-                child=host.child,
-                place=host.place,
             )
         )
         claim_id, lease_seconds, layout = None, 0.0, None

@@ -4,13 +4,13 @@
 import msgspec
 
 #: Seconds between two heartbeats of a process, each a write of its row.
-NOTE_SECONDS = 30.0
+HEARTBEAT_SECONDS = 30.0
 #: Seconds after which a process without a heartbeat is silent: three were missed.
 SILENT_SECONDS = 100.0
 #: Seconds for which a silent process stays stored.
-STORED_SECONDS = 86_400.0
+SILENT_STORED_SECONDS = 86_400.0
 #: Upper bound of listed processes, last seen first.
-LISTED_MAX = 1000
+LISTED_PROCESSES_MAX = 1000
 
 
 class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):

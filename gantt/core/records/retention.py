@@ -15,7 +15,7 @@ Owner = TypeVar('Owner')
 #: Seconds for which decisions stay regardless of their number, within the bound of bytes: answers
 #: of requests refer to them, which may be repeated until an hour after their budget of at most
 #: ten minutes.
-DECISION_SECONDS = 4200.0
+DECISION_STORED_SECONDS = 4200.0
 
 
 class Piece(NamedTuple):
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     at: float = 0.0
 
 
-def excess(
+def pieces_to_delete(
     held: Mapping[Owner, Sequence[Piece]],
     most: int,
     most_bytes: int | None,

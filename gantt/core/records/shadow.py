@@ -27,12 +27,12 @@ class ShadowVerdict(enum.StrEnum):
 
 
 #: Texts of the verdicts.
-WORDS: dict[ShadowVerdict, str] = {
+VERDICT_TEXTS: dict[ShadowVerdict, str] = {
     ShadowVerdict.SAME: 'the same host',
     ShadowVerdict.TIE: "another host; Nova's is as good here",
     ShadowVerdict.OTHER: "another host; Nova's fits here, and is less good",
     ShadowVerdict.REMOVED: "Nova's host is removed by a filter here",
-    ShadowVerdict.NOT_KNOWN: "Nova's host is not known here",
+    ShadowVerdict.NOT_KNOWN: "Nova's host was not found",
     ShadowVerdict.NOVA_NONE: 'Nova found no host, here is one',
     ShadowVerdict.NEITHER: 'no host, by either',
     ShadowVerdict.NOT_OBSERVED: 'its outcome in Nova was not observed',
@@ -40,9 +40,9 @@ WORDS: dict[ShadowVerdict, str] = {
 }
 
 #: Both have the same result: of equally good hosts either is right.
-AGREE = frozenset({ShadowVerdict.SAME, ShadowVerdict.TIE, ShadowVerdict.NEITHER})
+AGREEING_VERDICTS = frozenset({ShadowVerdict.SAME, ShadowVerdict.TIE, ShadowVerdict.NEITHER})
 #: The results differ; the other verdicts compare nothing.
-DIFFER = frozenset(
+DIFFERING_VERDICTS = frozenset(
     {ShadowVerdict.OTHER, ShadowVerdict.REMOVED, ShadowVerdict.NOT_KNOWN, ShadowVerdict.NOVA_NONE}
 )
 
@@ -89,10 +89,10 @@ Observation = ObservedRequest | ObservedBegin | ObservedEnd | ObservedGuests
 
 
 # -- comparisons ---------------------------------------------------------------------------
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Two choices for one guest.
 
-    :ivar request_id: of the dry run here: its decision is explained by it
+    :ivar request_id: id of the dry run here, by which its decision is explained
     :ivar gantt_host: host chosen here, None: none; ``nova_host``: by Nova
     :ivar reason: one line
     :ivar created_at: seconds of the database's clock, set by the store

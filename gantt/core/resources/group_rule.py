@@ -12,22 +12,21 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import policy_set
-from gantt.core.messages.level_policy import Policy
-from gantt.core.messages.policy_set import POLICIES
+from gantt.core.messages.policy_set import POLICIES_POLICY, Policy
 from gantt.core.messages.request import GroupRef, SelectDestinations
 
 #: The first generation of a group is a random multiple of it; generations count up from there.
-STEP = 1 << 20
-_NUMBERS = 1 << 32
+GENERATION_STEP = 1 << 20
+_GENERATION_STEPS = 1 << 32
 #: Groups created by a placement request begin below, groups created by themselves above.
-APART = _NUMBERS * STEP
+OWN_GROUPS_GENERATION = _GENERATION_STEPS * GENERATION_STEP
 #: The only policy to which ``max_per_host`` applies.
-_COUNTED = 'anti-affinity'
+_COUNTED_POLICY = 'anti-affinity'
 #: Characters of a set of policies that an error message repeats.
-_WORDS_MAX = 400
+_SHOWN_CHARACTERS_MAX = 400
 
 
-class Ruled(Protocol):
+class HasGroupRule(Protocol):
     """An object with the rule of a group: as stored, as requested, as planned with."""
 
     @property
@@ -58,7 +57,7 @@ class GroupRule(msgspec.Struct, gc=False, frozen=True):
     @property
     def is_untouched(self) -> bool:
         """True where no member was ever placed under this generation."""
-        return since_first(self.generation) == 0
+        return placements_since_first(self.generation) == 0
 
 
 def first_generation(number: int, *, by_itself: bool = False) -> int:
@@ -70,39 +69,39 @@ def first_generation(number: int, *, by_itself: bool = False) -> int:
 
     :param number: unique for each group
     """
-    first = (number % _NUMBERS or 1) * STEP
-    return first + APART if by_itself else first
+    first = (number % _GENERATION_STEPS or 1) * GENERATION_STEP
+    return first + OWN_GROUPS_GENERATION if by_itself else first
 
 
-def since_first(generation: int) -> int:
+def placements_since_first(generation: int) -> int:
     """Return the number of placements under a group since its first generation."""
-    return generation % STEP
+    return generation % GENERATION_STEP
 
 
-def agree(one: Ruled, other: Ruled) -> bool:
+def rules_equal(one: HasGroupRule, other: HasGroupRule) -> bool:
     """Return whether two rules are equal; ``max_per_host`` counts only if it applies."""
     if one.policy != other.policy:
         return False
-    if one.policy == POLICIES:
+    if one.policy == POLICIES_POLICY:
         return one.policies == other.policies
-    return one.policy != _COUNTED or one.max_per_host == other.max_per_host
+    return one.policy != _COUNTED_POLICY or one.max_per_host == other.max_per_host
 
 
-def named(group: GroupRef) -> GroupRule | None:
+def requested_rule(group: GroupRef) -> GroupRule | None:
     """Return the rule that a request names for its group; None if it names none."""
     if group.policies is not None:
-        return GroupRule(POLICIES, policies=group.policies.text)
+        return GroupRule(POLICIES_POLICY, policies=group.policies.text)
     if group.policy is not None:
         return GroupRule(group.policy.value, group.max_per_host)
     return None
 
 
-def problem_of(rule: Ruled) -> str:
+def problem_of(rule: HasGroupRule) -> str:
     """Return the reason why a stored rule cannot be read; '' if it can be read."""
     try:
         if rule.policies is not None:
             policy_set.read(rule.policies)
-        elif rule.policy != POLICIES:
+        elif rule.policy != POLICIES_POLICY:
             Policy(str(rule.policy))
     except exceptions.RuleUnreadable as e:
         return e.message
@@ -111,7 +110,7 @@ def problem_of(rule: Ruled) -> str:
     return ''
 
 
-def ruled(group: GroupRef, rule: GroupRule) -> GroupRef:
+def group_with_rule(group: GroupRef, rule: GroupRule) -> GroupRef:
     """Return the group of a request with the stored rule.
 
     :raises RuleUnreadable: this release cannot read the rule
@@ -126,23 +125,23 @@ def ruled(group: GroupRef, rule: GroupRule) -> GroupRef:
     return msgspec.structs.replace(group, policy=policy, max_per_host=max_per_host, policies=None)
 
 
-def with_rule(request: SelectDestinations, rule: GroupRule) -> SelectDestinations:
+def request_with_rule(request: SelectDestinations, rule: GroupRule) -> SelectDestinations:
     """Return a request with the rule that applies to its group."""
     group = request.spec.group
     if group is None:
         return request
-    spec = msgspec.structs.replace(request.spec, group=ruled(group, rule))
+    spec = msgspec.structs.replace(request.spec, group=group_with_rule(group, rule))
     return msgspec.structs.replace(request, spec=spec, rule_generation=rule.rule_generation)
 
 
-def of_request(group: GroupRef, stored: GroupRule | None) -> GroupRule:
+def rule_in_force(group: GroupRef, stored: GroupRule | None) -> GroupRule:
     """Return the rule that applies to a request of a group.
 
     :param stored: None: the group does not exist
     :raises NotFound: neither the request nor the store has a rule
     :raises Refused: the request names another rule than the stored one
     """
-    named_rule = named(group)
+    named_rule = requested_rule(group)
     if stored is None:
         if named_rule is None:
             raise unknown_group(group.uuid)
@@ -153,10 +152,10 @@ def of_request(group: GroupRef, stored: GroupRule | None) -> GroupRule:
     return stored
 
 
-def holds(group: GroupRef, stored: GroupRule | None) -> bool:
+def is_stored_rule(group: GroupRef, stored: GroupRule | None) -> bool:
     """Return whether a group is stored with a rule that a request may be placed under."""
     try:
-        return stored is not None and of_request(group, stored) is stored
+        return stored is not None and rule_in_force(group, stored) is stored
     except (exceptions.Refused, exceptions.RuleUnreadable):
         return False
 
@@ -164,33 +163,33 @@ def holds(group: GroupRef, stored: GroupRule | None) -> bool:
 def unknown_group(uuid: str) -> exceptions.NotFound:
     """Return the error for a request that names an unknown group."""
     return exceptions.NotFound(
-        f'request.spec.group: server group {uuid!r} is not known here; '
+        f'request.spec.group: server group {uuid!r} was not found; '
         'name its policy, or create it first',
         kind='server group',
         name=uuid,
     )
 
 
-def in_words(rule: Ruled) -> str:
+def rule_text(rule: HasGroupRule) -> str:
     """Return the rule as text."""
     if rule.policies is not None:
         policies = policy_set.read(rule.policies).in_words()
-        return (
-            f'policies {policies if len(policies) <= _WORDS_MAX else policies[:_WORDS_MAX] + " …"}'
-        )
-    limit = f' and max_per_host {rule.max_per_host}' if rule.policy == _COUNTED else ''
+        if len(policies) > _SHOWN_CHARACTERS_MAX:
+            policies = policies[:_SHOWN_CHARACTERS_MAX] + ' …'
+        return f'policies {policies}'
+    limit = f' and max_per_host {rule.max_per_host}' if rule.policy == _COUNTED_POLICY else ''
     return f'policy {str(rule.policy)!r}{limit}'
 
 
-def check(uuid: str, wanted: Ruled, stored: Ruled) -> None:
+def check(uuid: str, requested: HasGroupRule, stored: HasGroupRule) -> None:
     """Check that a rule does not contradict the stored one.
 
     :raises Refused: names both rules
     """
-    if not agree(wanted, stored):
+    if not rules_equal(requested, stored):
         raise exceptions.Refused(
-            f'server group {uuid} exists with {in_words(stored)}, and {in_words(wanted)} was asked '
-            'for; a group keeps its rule: ask with that one, choose a new uuid, or remove the '
-            'group first',
+            f'server group {uuid} exists with {rule_text(stored)}, and {rule_text(requested)} was '
+            'asked for; a group keeps its rule: ask with that one, choose a new uuid, or remove '
+            'the group first',
             uuid=uuid,
         )

@@ -16,12 +16,11 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages import policy_set
 from gantt.core.messages.layout import Layout
-from gantt.core.messages.level_policy import LevelPolicy, Policy
-from gantt.core.messages.policy_set import POLICIES, PolicySet
+from gantt.core.messages.policy_set import POLICIES_POLICY, LevelPolicy, Policy, PolicySet
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources import group_rule
-from gantt.core.resources.group_rule import GroupRule, Ruled
+from gantt.core.resources.group_rule import GroupRule, HasGroupRule
 from gantt.core.resources.host_keys import HostKey
 
 
@@ -34,7 +33,7 @@ class HostKind(enum.StrEnum):
 
 
 #: ``HostRow.inventories_by`` of a host whose inventories are set via Placement's interface.
-API = 'api'
+INVENTORIES_BY_API = 'api'
 
 
 class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,7 +41,7 @@ class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defau
 
     :ivar sequence: of the message; grows with each message, also over restarts
     :ivar reported_at: seconds of the database's clock
-    :ivar metrics: as they were reported then
+    :ivar metrics: metrics as the agent reported them
     """
 
     sequence: int
@@ -144,7 +143,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     @property
     def reports_inventories(self) -> bool:
         """True where inventories come from its reports, not from Placement's interface."""
-        return self.inventories_by != API
+        return self.inventories_by != INVENTORIES_BY_API
 
     @property
     def is_open(self) -> bool:
@@ -157,7 +156,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
         return self.name, self.cell, self.zone, self.aggregates
 
     def differs_in_counters_only(self, new: 'HostRow') -> bool:
-        """Return whether all but counters is unchanged; mostly both rows share their facts."""
+        """Return whether only counters differ; mostly both rows share their facts."""
         return (
             new.facts is self.facts
             and new.over_committed == self.over_committed
@@ -240,14 +239,14 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         if self.problem:
             raise exceptions.RuleUnreadable(self.problem)
-        if self.policy != POLICIES:
+        if self.policy != POLICIES_POLICY:
             return GroupRule(str(self.policy), self.max_per_host, self.generation)
         rule_policies = PolicySet(
             policies=self.policies, subgroups=self.subgroups, members=self.member_names
         )
-        return GroupRule(POLICIES, generation=self.generation, policies=rule_policies.text)
+        return GroupRule(POLICIES_POLICY, generation=self.generation, policies=rule_policies.text)
 
-    def ruled(self, rule: Ruled) -> 'Group':
+    def ruled(self, rule: HasGroupRule) -> 'Group':
         """Return the group with another rule."""
         problem = group_rule.problem_of(rule)
         policies = None if rule.policies is None or problem else policy_set.read(rule.policies)

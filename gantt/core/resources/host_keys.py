@@ -41,22 +41,22 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
 
-MESSAGE, LINK = 'gantt message 1', 'gantt key 1'
+MESSAGE_DOMAIN, SUCCESSOR_DOMAIN = 'gantt message 1', 'gantt key 1'
 ALGORITHM = 'ed25519'
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 #: Upper bound of earlier keys that a proof names.
-OLDER_MOST = 5
+OLDER_KEYS_MAX = 5
 #: Upper bound of revoked keys that are stored for a host, the newest.
-REVOKED_MOST = 16
-NUMBER_MOST = 2**53
+REVOKED_KEYS_MAX = 16
+MESSAGE_NUMBER_MAX = 2**53
 #: Fields that hold a signature, and are not signed.
-UNSIGNED = ('signature', 'proof')
+UNSIGNED_FIELDS = ('signature', 'proof')
 
 _encode = msgspec.msgpack.Encoder(order='deterministic').encode
 _replace = msgspec.structs.replace
 
 
-class Mode(enum.StrEnum):
+class SigningMode(enum.StrEnum):
     """Modes of accepting messages of a host."""
 
     OFF = 'off'  # all; nothing is verified and no key is stored
@@ -64,16 +64,16 @@ class Mode(enum.StrEnum):
     REQUIRED = 'required'  # only signed messages
 
 
-class Rules(msgspec.Struct, frozen=True):
+class SigningModes(msgspec.Struct, frozen=True):
     """The modes of hosts.
 
     :ivar of_hosts: patterns of names with their modes; the first that matches counts
     """
 
-    mode: Mode = Mode.KNOWN
-    of_hosts: tuple[tuple[str, Mode], ...] = ()
+    mode: SigningMode = SigningMode.KNOWN
+    of_hosts: tuple[tuple[str, SigningMode], ...] = ()
 
-    def of(self, host: str) -> Mode:
+    def of(self, host: str) -> SigningMode:
         """Return the mode of one host."""
         for pattern, mode in self.of_hosts:
             if fnmatch.fnmatchcase(host, pattern):
@@ -101,7 +101,7 @@ class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 #: Replaces an unreadable stored key: no report is accepted until an operator forgets it.
-UNREADABLE = HostKey(is_revoked=True)
+UNREADABLE_KEY = HostKey(is_revoked=True)
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,17 +115,17 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     older: tuple[str, ...] = ()
 
 
-class Introduced(RegisterHost, frozen=True, kw_only=True):
+class VerifiedRegistration(RegisterHost, frozen=True, kw_only=True):
     """A registration whose sender was verified; never sent.
 
     :ivar proven: None: it proves nothing
     """
 
-    mode: Mode
+    mode: SigningMode
     proven: Proof | None = None
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class ProofParts(msgspec.Struct, frozen=True, kw_only=True):
     """A proof as it is written, before anything in it is verified."""
 
     number: int
@@ -142,13 +142,13 @@ def signed_bytes(
     :raises ValueError: the body has a value that no agent sends: a number beyond 64 bits, or
         half a character
     """
-    signed = {key: value for key, value in body.items() if key not in UNSIGNED}
-    return _encoded([MESSAGE, method, host, epoch, sequence, signed])
+    signed = {key: value for key, value in body.items() if key not in UNSIGNED_FIELDS}
+    return _encoded([MESSAGE_DOMAIN, method, host, epoch, sequence, signed])
 
 
-def link(newer: bytes) -> bytes:
+def successor_bytes(newer: bytes) -> bytes:
     """Return the bytes that a key signs to authorise its successor."""
-    return _encoded([LINK, text(newer)])
+    return _encoded([SUCCESSOR_DOMAIN, key_text(newer)])
 
 
 def _encoded(value: Any) -> bytes:
@@ -158,57 +158,59 @@ def _encoded(value: Any) -> bytes:
         raise ValueError(str(e)) from None
 
 
-def text(value: bytes) -> str:
+def key_text(value: bytes) -> str:
     """Return a key or a signature as it is sent."""
     return base64.urlsafe_b64encode(value).decode().rstrip('=')
 
 
-def read(value: str, size: int) -> bytes | None:
+def key_bytes(value: str, size: int) -> bytes | None:
     """Return a key or a signature from its text, None if it does not have ``size`` bytes."""
     try:
         raw = base64.b64decode(value + '=' * (-len(value) % 4), altchars=b'-_', validate=True)
     except (ValueError, TypeError):
         return None
     # One text for each value: unused bits of the last character must be zero.
-    return raw if len(raw) == size and text(raw) == value else None
+    return raw if len(raw) == size and key_text(raw) == value else None
 
 
 def fingerprint(public: str) -> str:
     """Return the fingerprint of a key: SHA256 and base64, as OpenSSH shows keys."""
-    raw = read(public, KEY_BYTES) or b''
+    raw = key_bytes(public, KEY_BYTES) or b''
     digest = base64.b64encode(hashlib.sha256(raw).digest()).decode().rstrip('=')
     return f'SHA256:{digest}'
 
 
-def written(parts: Parts) -> str:
+def proof_text(parts: ProofParts) -> str:
     """Return the proof as it is sent."""
-    pieces = [ALGORITHM, str(parts.number), text(parts.key), text(parts.signature)]
+    pieces = [ALGORITHM, str(parts.number), key_text(parts.key), key_text(parts.signature)]
     for key, signature in parts.older:
-        pieces += [text(key), text(signature)]
+        pieces += [key_text(key), key_text(signature)]
     return ' '.join(pieces)
 
 
-def parse(proof: str) -> Parts | None:
+def parse_proof(proof: str) -> ProofParts | None:
     """Return the parts of a proof, None if the text is not a proof."""
     algorithm, *pieces = proof.split(' ')
-    is_fit = algorithm == ALGORITHM and 3 <= len(pieces) <= 3 + 2 * OLDER_MOST and len(pieces) % 2
+    is_fit = (
+        algorithm == ALGORITHM and 3 <= len(pieces) <= 3 + 2 * OLDER_KEYS_MAX and len(pieces) % 2
+    )
     if not is_fit or not (pieces[0].isascii() and pieces[0].isdigit() and len(pieces[0]) <= 16):
         return None
     number = int(pieces[0])
-    keys = [read(piece, KEY_BYTES) for piece in pieces[1::2]]
-    signatures = [read(piece, SIGNATURE_BYTES) for piece in pieces[2::2]]
+    keys = [key_bytes(piece, KEY_BYTES) for piece in pieces[1::2]]
+    signatures = [key_bytes(piece, SIGNATURE_BYTES) for piece in pieces[2::2]]
     pairs = [
         (key, signature)
         for key, signature in zip(keys, signatures, strict=True)
         if key is not None and signature is not None
     ]
-    if len(pairs) != len(keys) or not 1 <= number <= NUMBER_MOST:
+    if len(pairs) != len(keys) or not 1 <= number <= MESSAGE_NUMBER_MAX:
         return None
     (key, signature), *older = pairs
-    return Parts(number=number, key=key, signature=signature, older=tuple(older))
+    return ProofParts(number=number, key=key, signature=signature, older=tuple(older))
 
 
-def admitted(
+def key_after_registration(
     known_key: HostKey | None, message: RegisterHost, *, is_repeat: bool, now: float
 ) -> HostKey | None:
     """Return the key to store after a registration.
@@ -217,21 +219,21 @@ def admitted(
     :param is_repeat: it is the registration that was accepted last
     :raises NotProven: the sender is not the host; nothing may change
     """
-    if not isinstance(message, Introduced) or message.mode is Mode.OFF:
+    if not isinstance(message, VerifiedRegistration) or message.mode is SigningMode.OFF:
         return known_key
     if known_key is not None and known_key.is_revoked:
-        raise was_revoked(message.name)
+        raise revoked_key_error(message.name)
     proven = message.proven
     if proven is None:
-        if (known_key is not None and known_key.public) or message.mode is Mode.REQUIRED:
-            raise unsigned(message.name, known_key)
+        if (known_key is not None and known_key.public) or message.mode is SigningMode.REQUIRED:
+            raise unsigned_error(message.name, known_key)
         return known_key
     revoked = () if known_key is None else known_key.revoked
     if known_key is None or not known_key.public:
         if proven.key in revoked:
             raise exceptions.NotProven(
                 host=message.name,
-                problem='it comes with a key that was revoked',
+                problem='its registration has a key that was revoked',
                 fix='Let the host make another one: remove the key file there, restart the agent',
             )
         agent_key = '' if known_key is None else known_key.agent
@@ -249,11 +251,11 @@ def admitted(
         return _replace(known_key, number=max(proven.number, known_key.number))
     if known_key.public in proven.older and proven.key not in revoked:
         return _replace(known_key, public=proven.key, number=proven.number, since=now)
-    raise _another(message.name)
+    raise _another_agent_error(message.name)
 
 
-def admitted_agent(
-    known_key: HostKey | None, host: str, mode: Mode, proven: Proof | None
+def key_after_agent_message(
+    known_key: HostKey | None, host: str, mode: SigningMode, proven: Proof | None
 ) -> HostKey | None:
     """Return the keys to store after a message of an agent next to nova-compute.
 
@@ -261,22 +263,22 @@ def admitted_agent(
     :param proven: None: it proves nothing
     :raises NotProven: the sender is not that agent; nothing may change
     """
-    if mode is Mode.OFF:
+    if mode is SigningMode.OFF:
         return known_key
     stored = known_key or HostKey()
     if stored.is_revoked:
-        raise was_revoked(host)
+        raise revoked_key_error(host)
     if proven is None:
-        if stored.agent or stored.public or mode is Mode.REQUIRED:
-            raise unsigned(host, known_key)
+        if stored.agent or stored.public or mode is SigningMode.REQUIRED:
+            raise unsigned_error(host, known_key)
         return known_key
     is_fit = not stored.agent or stored.agent in (proven.key, *proven.older)
     if not is_fit or proven.key in stored.revoked:
-        raise _another(host)
+        raise _another_agent_error(host)
     return _replace(stored, agent=proven.key)
 
 
-def _another(host: str) -> exceptions.NotProven:
+def _another_agent_error(host: str) -> exceptions.NotProven:
     return exceptions.NotProven(
         host=host,
         problem='it comes with another key than it had',
@@ -285,7 +287,7 @@ def _another(host: str) -> exceptions.NotProven:
     )
 
 
-def unsigned(host: str, known_key: HostKey | None) -> exceptions.NotProven:
+def unsigned_error(host: str, known_key: HostKey | None) -> exceptions.NotProven:
     """Return the error for a message without a signature."""
     if known_key is None or not known_key.public:
         return exceptions.NotProven(
@@ -301,7 +303,7 @@ def unsigned(host: str, known_key: HostKey | None) -> exceptions.NotProven:
     )
 
 
-def was_revoked(host: str) -> exceptions.NotProven:
+def revoked_key_error(host: str) -> exceptions.NotProven:
     """Return the error for a message of a host whose key was revoked."""
     return exceptions.NotProven(
         host=host,
@@ -310,13 +312,13 @@ def was_revoked(host: str) -> exceptions.NotProven:
     )
 
 
-def revoked(known_key: HostKey) -> HostKey:
+def revoked_key(known_key: HostKey) -> HostKey:
     """Return the revoked key, which blocks reports until forgotten and is never accepted again."""
     present = [key for key in (known_key.public, known_key.agent) if key]
-    keys = tuple(dict.fromkeys((*known_key.revoked, *present)))[-REVOKED_MOST:]
+    keys = tuple(dict.fromkeys((*known_key.revoked, *present)))[-REVOKED_KEYS_MAX:]
     return _replace(known_key, is_revoked=True, revoked=keys)
 
 
-def forgotten(known_key: HostKey) -> HostKey | None:
+def forgotten_key(known_key: HostKey) -> HostKey | None:
     """Return the record of a forgotten key: the next key that is not revoked is accepted."""
     return HostKey(revoked=known_key.revoked) if known_key.revoked else None

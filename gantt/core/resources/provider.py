@@ -6,7 +6,9 @@ which are roots too, or nested below any provider.  The checks of all stores are
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,12 +17,12 @@ from gantt.core.messages import base, resource_classes
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostKind
 
-_NAME = re.compile(base.NAME)
-_UUID = re.compile(base.UUID)
+_NAME = re.compile(base.NAME_PATTERN)
+_UUID = re.compile(base.UUID_PATTERN)
 
 
 #: Reasons for refusing a parent, or a name or uuid: ``why`` of the error.
-UNKNOWN, LOOP, FIXED = 'unknown', 'loop', 'fixed'
+PARENT_UNKNOWN, PARENT_LOOP, PARENT_FIXED = 'unknown', 'loop', 'fixed'
 NAME_TAKEN, UUID_TAKEN = 'name taken', 'uuid taken'
 
 
@@ -32,7 +34,7 @@ class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True):
     :ivar parent: uuid; None: it is a root
     :ivar host: name of the service host, of a host
     :ivar generation: grows with every change of its inventories and usage
-    :ivar used: by class, usage by live claims
+    :ivar used: usage by live claims, by class
     :ivar changed_at: seconds; None: never by a request
     """
 
@@ -170,7 +172,7 @@ def check_below(parent: str, ids: Collection[int], parent_id: int) -> None:
         problem = (
             f'{parent} is the provider itself or below it; expected one outside of its subtree'
         )
-        raise exceptions.InvalidMessage(field='provider.parent', problem=problem, why=LOOP)
+        raise exceptions.InvalidMessage(field='provider.parent', problem=problem, why=PARENT_LOOP)
 
 
 def check_used(uuid: str, used: Mapping[str, int], inventories: Iterable[str]) -> None:
@@ -182,7 +184,7 @@ def check_used(uuid: str, used: Mapping[str, int], inventories: Iterable[str]) -
     if lost:
         raise exceptions.InUse(
             f'provider.inventories.{lost[0]}: {used[lost[0]]} are claimed on provider {uuid}; a '
-            'class can be taken away when nothing of it is',
+            'class can be removed once none of it is claimed',
             uuid=uuid,
             classes=lost,
         )
@@ -221,7 +223,7 @@ def check_known(kind: str, names: Iterable[str], known: Collection[str]) -> None
         raise exceptions.NotFound(kind=kind, name=', '.join(missing), names=missing)
 
 
-def not_there(uuid: str) -> exceptions.NotFound:
+def unknown_provider(uuid: str) -> exceptions.NotFound:
     """Return the error for an unknown provider."""
     return exceptions.NotFound(kind='provider', name=uuid)
 
@@ -229,13 +231,13 @@ def not_there(uuid: str) -> exceptions.NotFound:
 def unknown_parent(parent: str) -> exceptions.InvalidMessage:
     """Return the error for an unknown parent provider."""
     problem = f'no provider has the uuid {parent}; expected that of one that is there'
-    return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=UNKNOWN)
+    return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=PARENT_UNKNOWN)
 
 
-def keeps_its_parent(parent: str | None) -> exceptions.InvalidMessage:
+def parent_cannot_change(parent: str | None) -> exceptions.InvalidMessage:
     """Return the error for a change of the parent of a provider that has one."""
     problem = f'expected the parent that it has; got {parent}'
-    return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=FIXED)
+    return exceptions.InvalidMessage(field='provider.parent', problem=problem, why=PARENT_FIXED)
 
 
 def name_taken(name: str, uuid: str) -> exceptions.InvalidMessage:
@@ -250,7 +252,7 @@ def uuid_taken(uuid: str, name: str) -> exceptions.InvalidMessage:
     return exceptions.InvalidMessage(field='provider.uuid', problem=problem, why=UUID_TAKEN)
 
 
-def reports_it_itself(uuid: str, host: str) -> exceptions.ReportedByHost:
+def reported_by_host(uuid: str, host: str) -> exceptions.ReportedByHost:
     """Return the error for a request that changes inventories that a host reports itself."""
     return exceptions.ReportedByHost(
         f'provider {uuid} is host {host!r}: its reports say what it has; that requests say it is '
@@ -260,7 +262,7 @@ def reports_it_itself(uuid: str, host: str) -> exceptions.ReportedByHost:
     )
 
 
-def is_a_host(uuid: str, host: str) -> exceptions.Refused:
+def provider_is_host(uuid: str, host: str) -> exceptions.Refused:
     """Return the error for an operation that is not allowed on a host."""
     return exceptions.ReportedByHost(
         f'provider {uuid} is host {host!r}: it is a root, and it is deleted by "gantt-manage host '
@@ -268,3 +270,188 @@ def is_a_host(uuid: str, host: str) -> exceptions.Refused:
         uuid=uuid,
         host=host,
     )
+
+
+#: The trait of a provider that shares its inventories within its aggregates.
+SHARES_TRAIT = 'MISC_SHARES_VIA_AGGREGATE'
+
+
+class SharedPool(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """State of one shared or nested provider.
+
+    :ivar id: id of the provider, which is not a host
+    :ivar name: its own, unique among providers
+    :ivar version: grows with each write
+    :ivar usage_version: of its inventories and usage, if an own commit has returned these at a
+        later version than the complete state; 0: it has not
+    :ivar used: sum of the live claims' allocations, by class
+    :ivar foreign: use by what runs outside any claim, by class
+    :ivar aggregates: uuids; it serves every host that is in one of them, if it shares
+    :ivar root: id of the host that it is nested below; else 0
+    :ivar parent: id of its direct parent, where it is nested; else 0
+    :ivar traits: ascending
+    """
+
+    id: int
+    uuid: str = ''
+    name: str = ''
+    version: int = 0
+    usage_version: int = 0
+    inventories: dict[str, Inventory] = {}
+    used: dict[str, int] = {}
+    foreign: dict[str, int] = {}
+    aggregates: list[str] = []
+    root: int = 0
+    parent: int = 0
+    traits: list[str] = []
+
+    @property
+    def is_shared(self) -> bool:
+        """True where it serves hosts by their aggregates."""
+        return bool(self.aggregates) and (not self.root or SHARES_TRAIT in self.traits)
+
+
+class PoolUsage(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
+    """A pool as a commit left it, or as it read it under the lock.
+
+    :ivar version: version of the pool after the commit
+    :ivar is_written: the commit has written it, and increased the version by one
+    """
+
+    id: int
+    version: int
+    is_written: bool = False
+    inventories: dict[str, Inventory] = {}
+    used: dict[str, int] = {}
+    foreign: dict[str, int] = {}
+
+
+#: Upper bound of the providers of a circle that its line names.
+CIRCLE_NAMES_MAX = 5
+
+
+class TreeNode(NamedTuple):
+    """The position of a provider in its tree, as stored in its row.
+
+    :ivar name: of a host the name of its service, of others their own
+    :ivar kind: as stored, not necessarily one of ``HostKind``
+    :ivar parent: id; None: it is a root
+    :ivar root: id of the root of its tree; its own of a root
+    :ivar is_host: it has the record of a host
+    """
+
+    id: int
+    uuid: str
+    name: str
+    kind: str
+    parent: int | None
+    root: int
+    is_host: bool
+
+    @property
+    def shown(self) -> str:
+        """Name of the provider in a line of the audit, with the uuid that commands accept."""
+        return f'provider {self.uuid} ({self.name})'
+
+
+def roots_of(parents: Mapping[int, int | None]) -> dict[int, int]:
+    """Return the root that each provider reaches by its parents.
+
+    Providers that reach none are left out: a parent is missing, or they lead into a circle.
+
+    :param parents: parent of every provider; None: it is a root
+    """
+    root_of: dict[int, int | None] = {}
+    for provider in parents:
+        path: dict[int, None] = {}
+        ancestor: int | None = provider
+        while (
+            ancestor is not None
+            and ancestor not in root_of
+            and ancestor not in path
+            and ancestor in parents
+        ):
+            path[ancestor] = None
+            root_candidate, ancestor = ancestor, parents[ancestor]
+        if ancestor is None:
+            root: int | None = root_candidate
+        else:
+            root = root_of.get(ancestor)  # in a circle, or below a missing parent: none
+        root_of.update(dict.fromkeys(path, root))
+    return {provider: root for provider, root in root_of.items() if root is not None}
+
+
+def tree_faults(nodes: Sequence[TreeNode]) -> Iterator[str]:
+    """Yield a line for each fault of the trees; providers below a fault are not named again.
+
+    :param nodes: all providers
+    """
+    node_of = {node.id: node for node in nodes}
+    parents = {node.id: node.parent for node in nodes}
+    roots = roots_of(parents)
+    yield from _orphans(nodes, node_of, roots)
+    for circle in _parent_circles(parents, roots):
+        names = [node_of[provider].name for provider in circle[:CIRCLE_NAMES_MAX]]
+        suffix = (
+            f' and {len(circle) - CIRCLE_NAMES_MAX} more' if len(circle) > CIRCLE_NAMES_MAX else ''
+        )
+        yield f'{node_of[circle[0]].shown}: is below itself, by {", ".join(names)}{suffix}'
+    for node in nodes:
+        root = roots.get(node.id)
+        if root is not None and root != node.root:
+            noted = (
+                node_of[node.root].shown
+                if node.root in node_of
+                else f'row {node.root}, which is gone'
+            )
+            yield f'{node.shown}: its root is {node_of[root].shown}, its row says {noted}'
+    for node in nodes:
+        yield from _kind(node)
+
+
+def _orphans(
+    nodes: Iterable[TreeNode], of: Mapping[int, TreeNode], roots: Mapping[int, int]
+) -> Iterator[str]:
+    """Yield a line for each provider whose parent is missing, with the number below it."""
+    orphans = {node.id for node in nodes if node.parent is not None and node.parent not in of}
+    if not orphans:
+        return
+    # As if each of these were a root.
+    parents = {
+        provider: None if provider in orphans else node.parent for provider, node in of.items()
+    }
+    trees = Counter(root for provider, root in roots_of(parents).items() if provider not in roots)
+    for provider in sorted(orphans):
+        descendants = trees[provider] - 1
+        suffix = f'; {descendants} are below it' if descendants else ''
+        yield f'{of[provider].shown}: its parent, row {of[provider].parent}, is gone{suffix}'
+
+
+def _parent_circles(
+    parents: Mapping[int, int | None], roots: Mapping[int, int]
+) -> Iterator[list[int]]:
+    """Yield circles of parents, each once, beginning with its lowest id."""
+    seen: set[int] = set()
+    for provider in sorted(parents.keys() - roots.keys()):
+        path: dict[int, None] = {}
+        ancestor: int | None = provider
+        while ancestor in parents and ancestor not in seen and ancestor not in path:
+            assert ancestor is not None  # a root is reached by none of these
+            path[ancestor] = None
+            ancestor = parents[ancestor]
+        seen.update(path)
+        if ancestor in path:
+            steps = list(path)
+            circle = steps[steps.index(ancestor) :]
+            first = circle.index(min(circle))
+            yield circle[first:] + circle[:first]
+
+
+def _kind(node: TreeNode) -> Iterator[str]:
+    expected = HostKind.HOST if node.is_host else kind_of(node.parent)
+    if node.kind != expected.value:
+        record = 'has the record of a host' if node.is_host else 'has no record of a host'
+        place = 'is a root' if node.parent is None else 'is below another one'
+        yield f'{node.shown}: is of kind {node.kind}, {record} and {place}'
+    elif node.is_host and node.parent is not None:
+        yield f'{node.shown}: is a host, and below another provider'

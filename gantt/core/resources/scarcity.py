@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 
-def need(
+def scarcity_ranks(
     kinds: Sequence[Hashable], features: Sequence[int], counts: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Return a rank of each device or pool of one host, by position; the least is allocated first.

@@ -15,14 +15,22 @@ from typing import Any
 import numpy as np
 
 from gantt.core.messages import extra_specs
-from gantt.core.nova import facts as nova_facts
-from gantt.core.rules import facts, tree
-from gantt.core.rules.columns import Column, Numbers, Predicate, Sets, Values, places_of
-from gantt.core.rules.facts import Fact, FactView, Kind
+from gantt.core.rules import facts, nova_facts, tree
+from gantt.core.rules.facts import (
+    Column,
+    Fact,
+    FactView,
+    Kind,
+    Numbers,
+    Predicate,
+    TextSets,
+    Values,
+    places_of,
+)
 from gantt.core.table.columns import BoolArray
 
 #: Bound of each part of a hypervisor's version, which is encoded as one number.
-_PART_MAX = 1000
+_VERSION_PART_MAX = 1000
 _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     '<': operator.lt,
     '<=': operator.le,
@@ -30,7 +38,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     '>=': operator.ge,
     '==': operator.eq,
 }
-_ORDERED = tuple(_RELATIONS)
+_ORDER_OPERATORS = tuple(_RELATIONS)
 
 
 class TypeMismatch(Exception):
@@ -47,7 +55,7 @@ class TypeMismatch(Exception):
 # -- questions -------------------------------------------------------------------------
 
 
-class Question:
+class FactTest:
     """A comparison of a fact.
 
     :ivar used: the facts that it reads
@@ -60,28 +68,28 @@ class Question:
         self.used = (fact, *others)
         self.columns = frozenset(fact.columns(key)).union(*(other.reads for other in others))
 
-    def where(self, view: FactView, negated: bool) -> BoolArray:
-        """Return a mask of the hosts for which it, or its opposite, is known to hold."""
-        return self.of(self.fact.read(view, self.key), negated)
+    def known_mask(self, view: FactView, negated: bool) -> BoolArray:
+        """Return a mask of hosts for which the comparison, or its opposite, is known to hold."""
+        return self.mask_of_column(self.fact.read(view, self.key), negated)
 
-    def of(self, column: Column, negated: bool) -> BoolArray:
-        """Return the mask of :meth:`where` for a column of the fact."""
+    def mask_of_column(self, column: Column, negated: bool) -> BoolArray:
+        """Return the mask of :meth:`known_mask` for a column of the fact."""
         raise NotImplementedError
 
 
-class IsKnown(Question):
-    """The question whether a host has the fact."""
+class KnownTest(FactTest):
+    """A test whether a host has the fact."""
 
-    def of(self, column: Column, negated: bool) -> BoolArray:
+    def mask_of_column(self, column: Column, negated: bool) -> BoolArray:
         return column.found() != negated
 
 
-class IsSome(Question):
-    """The question whether a host has the fact, and it is neither 0, false nor empty."""
+class NonEmptyTest(FactTest):
+    """A test whether a host has the fact, and it is neither 0, false nor empty."""
 
-    def of(self, column: Column, negated: bool) -> BoolArray:
+    def mask_of_column(self, column: Column, negated: bool) -> BoolArray:
         if isinstance(column, Values):
-            mask = column.where(bool)
+            mask = column.mask_where(bool)
         else:
             mask = column.found()
             if column.numbers is not None:
@@ -89,7 +97,7 @@ class IsSome(Question):
         return ~mask if negated else mask
 
 
-class WithValues(Question):
+class ConstantTest(FactTest):
     """A comparison of a fact with fixed values.
 
     :ivar predicate: evaluated for each distinct value
@@ -103,33 +111,33 @@ class WithValues(Question):
         self.predicate = predicate
         self.test = test
 
-    def of(self, column: Column, negated: bool) -> BoolArray:
+    def mask_of_column(self, column: Column, negated: bool) -> BoolArray:
         if isinstance(column, Numbers) or (self.test and column.numbers is not None):
             assert self.test is not None and column.numbers is not None
-            return _known(self.test(column.numbers), negated, column.known)
-        return column.where(self.predicate, negated)
+            return _where_known(self.test(column.numbers), negated, column.known)
+        return column.mask_where(self.predicate, negated)
 
 
-class WithFact(Question):
-    """A comparison of a fact with another one."""
+class FactPairTest(FactTest):
+    """A comparison of a fact, or its part ``key``, with the other fact called ``name``."""
 
     def __init__(self, fact: Fact, key: str, op: str, name: str) -> None:
-        self.op, (self.other, self.other_key) = op, facts.resolve(name)
+        self.op, (self.other, self.other_key) = op, facts.resolve_fact(name)
         super().__init__(fact, key, self.other)
 
-    def where(self, view: FactView, negated: bool) -> BoolArray:
+    def known_mask(self, view: FactView, negated: bool) -> BoolArray:
         left = self.fact.read(view, self.key)
         if self.fact.kind in (Kind.TEXT, Kind.SET):
             first_host = FactView(view.hosts, view.spec, np.zeros(1, np.int64))
-            return self._of_texts(
+            return self._mask_of_texts(
                 left, self.other.read(first_host, self.other_key), len(view), negated
             )
         right = self.other.read(view, self.other_key)
         if left.numbers is not None and right.numbers is not None:
             mask = _RELATIONS[self.op](left.numbers, right.numbers)
-            return _known(mask, negated, left.known, right.known)
+            return _where_known(mask, negated, left.known, right.known)
         assert isinstance(left, Values) and isinstance(right, Values)
-        holds = _pairs(self.op, self.key, self.other_key)
+        holds = _fact_relation(self.op, self.key, self.other_key)
         pairs = zip(left.plain(), right.plain(), strict=True)
         results = (
             value is not None and other is not None and holds(value, other) is not negated
@@ -137,17 +145,19 @@ class WithFact(Question):
         )
         return np.fromiter(results, np.bool_, left.count)
 
-    def _of_texts(self, left: Any, right: Any, count: int, negated: bool) -> BoolArray:
+    def _mask_of_texts(self, left: Any, right: Any, count: int, negated: bool) -> BoolArray:
         """Return a mask of the comparison with the texts of a request, of which any may match."""
-        texts = right.sets[0] if isinstance(right, Sets) else right.names
-        predicates = [_of_texts(self.op, text) for text in texts if text]
+        texts = right.sets[0] if isinstance(right, TextSets) else right.names
+        predicates = [_text_predicate(self.op, text) for text in texts if text]
         if not predicates:
             # A comparison with a text that the request does not have is unknown.
             return np.zeros(count, np.bool_)
-        return left.where(lambda value: any(predicate(value) for predicate in predicates), negated)
+        return left.mask_where(
+            lambda value: any(predicate(value) for predicate in predicates), negated
+        )
 
 
-class OfPath(Question):
+class PathTest(FactTest):
     """A comparison of locations: at or below one of several places, or equal to it."""
 
     def __init__(self, fact: Fact, key: str, places: tuple[str, ...], exact: bool) -> None:
@@ -155,12 +165,12 @@ class OfPath(Question):
         self.places = places
         self.exact = exact
 
-    def where(self, view: FactView, negated: bool) -> BoolArray:
-        places, codes = places_of(view.hosts.locations), view.at(view.hosts.location)
+    def known_mask(self, view: FactView, negated: bool) -> BoolArray:
+        places, codes = places_of(view.hosts.locations), view.at_rows(view.hosts.location)
         return places.below_any(self.places, codes, self.exact, negated)
 
 
-def _known(mask: BoolArray, negated: bool, *known: BoolArray | None) -> BoolArray:
+def _where_known(mask: BoolArray, negated: bool, *known: BoolArray | None) -> BoolArray:
     """Return a mask, or its opposite, of the hosts that have the facts."""
     mask = ~mask if negated else mask
     for known_mask in known:
@@ -171,7 +181,7 @@ def _known(mask: BoolArray, negated: bool, *known: BoolArray | None) -> BoolArra
 # -- relations of a value and an operand -------------------------------------------------
 
 
-def related(op: str, one: Any, other: Any) -> bool:
+def is_related(op: str, one: Any, other: Any) -> bool:
     """Return whether a relation holds between values of any type; False if not comparable."""
     try:
         return bool(_RELATIONS[op](one, other))
@@ -179,13 +189,13 @@ def related(op: str, one: Any, other: Any) -> bool:
         return False
 
 
-def _test(op: str, operand: Any) -> Callable[[Any], Any]:
+def _relation_test(op: str, operand: Any) -> Callable[[Any], Any]:
     """Return a test of a relation to an operand, for one value or for an array of numbers."""
     if isinstance(operand, tree.Range):
         low: Any = operand.low
         high: Any = operand.high
         if low is None or high is None:
-            return _test('>=', low) if high is None else _test('<=', high)
+            return _relation_test('>=', low) if high is None else _relation_test('<=', high)
         return lambda value: (value >= low) & (value <= high)
     if isinstance(operand, frozenset):
         return operand.__contains__
@@ -204,19 +214,19 @@ def _test(op: str, operand: Any) -> Callable[[Any], Any]:
     return lambda value: relation(value, operand)
 
 
-def _of_texts(op: str, operand: Any) -> Predicate:
+def _text_predicate(op: str, operand: Any) -> Predicate:
     """Return a predicate of texts, which are compared as versions with versions."""
     if isinstance(operand, tree.Range):
-        ends = (None if v is None else _parts(v) for v in (operand.low, operand.high))
-        within = _test(op, tree.Range(*ends))
+        ends = (None if v is None else _version_parts(v) for v in (operand.low, operand.high))
+        within = _relation_test(op, tree.Range(*ends))
     elif isinstance(operand, tree.VersionNumber):
-        within = _test(op, _parts(operand))
+        within = _relation_test(op, _version_parts(operand))
     elif isinstance(operand, tuple) and any(isinstance(v, tree.VersionNumber) for v in operand):
-        within = _test(op, frozenset(map(_parts, operand)))
+        within = _relation_test(op, frozenset(map(_version_parts, operand)))
     elif op == 'contains':
-        return _test(op, (operand,))
+        return _relation_test(op, (operand,))
     else:
-        return _test(op, frozenset(operand) if op == 'in' else operand)
+        return _relation_test(op, frozenset(operand) if op == 'in' else operand)
 
     def as_version(text: str) -> bool | None:
         parts = tree.version_parts(text)
@@ -225,11 +235,11 @@ def _of_texts(op: str, operand: Any) -> Predicate:
     return as_version
 
 
-def _parts(version: Any) -> Any:
+def _version_parts(version: Any) -> Any:
     return version.parts
 
 
-def _pairs(op: str, key: str, other_key: str = '') -> Callable[[Any, Any], bool]:
+def _fact_relation(op: str, key: str, other_key: str = '') -> Callable[[Any, Any], bool]:
     """Return a relation of facts of a query: a number of ``stats`` is text beside text."""
     prints, other_prints = _is_stat(key), _is_stat(other_key)
 
@@ -238,7 +248,7 @@ def _pairs(op: str, key: str, other_key: str = '') -> Callable[[Any, Any], bool]
             one = nova_facts.text_of(one)
         if other_prints and isinstance(one, str):
             other = nova_facts.text_of(other)
-        return related(op, one, other)
+        return is_related(op, one, other)
 
     return holds
 
@@ -247,15 +257,15 @@ def _is_stat(key: str) -> bool:
     return key.startswith('stats.') and key.count('.') == 1
 
 
-def _of_words(op: str, operand: Any, whole: bool) -> Predicate:
+def _word_predicate(op: str, operand: Any, whole: bool) -> Predicate:
     """Return a predicate as of extra specs: on texts, or on numbers beside a number.
 
     :param whole: a list is compared as the text that Python prints, without members
     """
-    as_number = op in _ORDERED and not isinstance(operand, str)
+    as_number = op in _ORDER_OPERATORS and not isinstance(operand, str)
     if op == 'contains' and not isinstance(operand, tuple):
         operand = (operand,)
-    test = _test(op, frozenset(operand) if op == 'in' else operand)
+    test = _relation_test(op, frozenset(operand) if op == 'in' else operand)
 
     def of(value: Any) -> bool | None:
         text = nova_facts.text_of(value)
@@ -274,157 +284,165 @@ def _of_words(op: str, operand: Any, whole: bool) -> Predicate:
 # -- checks ------------------------------------------------------------------------------
 
 
-def question_of(node: tree.Comparison | tree.Known | tree.Some) -> Question:
-    """Return the question of a comparison; the caller negates it for ``!=``.
+def test_of(node: tree.Comparison | tree.Known | tree.Some) -> FactTest:
+    """Return the test of a comparison; the caller negates it for ``!=``.
 
     :raises TypeMismatch: the type of the fact does not allow it
     """
     fact, key = _resolve('fact', node.fact)
     if isinstance(node, tree.Known):
-        return IsKnown(fact, key)
+        return KnownTest(fact, key)
     if isinstance(node, tree.Some):
-        return IsSome(fact, key)
+        return NonEmptyTest(fact, key)
     op = tree.op_of(node)
-    return _CHECKS[fact.kind](fact, key, '==' if op == '!=' else op, node.value)
+    return _TESTS_BY_KIND[fact.kind](fact, key, '==' if op == '!=' else op, node.value)
 
 
 def _resolve(part: str, name: str) -> tuple[Fact, str]:
     try:
-        return facts.resolve(name)
-    except facts.UnknownValue as e:
+        return facts.resolve_fact(name)
+    except facts.UnknownFactName as e:
         raise TypeMismatch(part, str(e)) from None
 
 
-def _other(fact: Fact, value: tree.Ref, expected: str, *kinds: Kind) -> Fact:
+def _other_fact(fact: Fact, value: tree.Ref, expected: str, *kinds: Kind) -> Fact:
     other, _ = _resolve('value', value.name)
     if other.kind not in kinds:
-        raise _misfit(fact, expected, value)
+        raise _type_mismatch(fact, expected, value)
     return other
 
 
-def _misfit(fact: Fact, expected: str, value: Any, part: str = 'value') -> TypeMismatch:
+def _type_mismatch(fact: Fact, expected: str, value: Any, part: str = 'value') -> TypeMismatch:
     """Return the error for a relation or a value."""
     got = value if part == 'op' else tree.operand_text(value)
     return TypeMismatch(part, f'{fact.name} is a {fact.kind}: expected {expected}, got {got}')
 
 
-def _allow(fact: Fact, op: str, *allowed: str) -> None:
+def _check_operator(fact: Fact, op: str, *allowed: str) -> None:
     """Check that the type of a fact allows a relation.
 
     :raises TypeMismatch: it does not
     """
     if op not in allowed:
         shown = ', '.join((*allowed, '!=') if '==' in allowed else allowed)
-        raise _misfit(fact, f'one of {shown}', op, 'op')
+        raise _type_mismatch(fact, f'one of {shown}', op, 'op')
 
 
-def _of_number(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, *_ORDERED, 'in')
+def _number_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
+    _check_operator(fact, op, *_ORDER_OPERATORS, 'in')
     if isinstance(value, tree.Ref) and op != 'in':
-        _other(fact, value, 'a number', Kind.NUMBER)
-        return WithFact(fact, key, op, value.name)
+        _other_fact(fact, value, 'a number', Kind.NUMBER)
+        return FactPairTest(fact, key, op, value.name)
     if op == 'in':
-        items = value if isinstance(value, tuple) else _ends(value)
+        items = value if isinstance(value, tuple) else _range_ends(value)
         if items is None or not all(map(tree.is_number, items)):
-            raise _misfit(fact, 'numbers: a list such as [1, 2] or a range such as 1..5', value)
+            raise _type_mismatch(
+                fact, 'numbers: a list such as [1, 2] or a range such as 1..5', value
+            )
     elif not tree.is_number(value):
-        raise _misfit(fact, 'a number of at most 2^53', value)
-    return _numeric(fact, key, op, value)
+        raise _type_mismatch(fact, 'a number of at most 2^53', value)
+    return _numeric_test(fact, key, op, value)
 
 
-def _numeric(fact: Fact, key: str, op: str, value: Any) -> Question:
-    test = _test(op, value)
-    return WithValues(fact, key, test, test)
+def _numeric_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
+    test = _relation_test(op, value)
+    return ConstantTest(fact, key, test, test)
 
 
-def _ends(value: Any) -> list[Any] | None:
+def _range_ends(value: Any) -> list[Any] | None:
     """Return the ends of a range; None if the value is not a range, or has no ends."""
     if not isinstance(value, tree.Range):
         return None
     return [end for end in (value.low, value.high) if end is not None] or None
 
 
-def _of_version(fact: Fact, key: str, op: str, value: Any) -> Question:
-    """Return the question of a hypervisor's version, which is reported as one number."""
-    _allow(fact, op, *_ORDERED, 'in')
+def _version_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
+    """Return the test of a hypervisor's version, which is reported as one number."""
+    _check_operator(fact, op, *_ORDER_OPERATORS, 'in')
     if op != 'in':
         value = _as_number(fact, value)
     elif isinstance(value, tuple):
         value = tuple(_as_number(fact, item) for item in value)
-    elif _ends(value):
+    elif _range_ends(value):
         ends = (value.low, value.high)
         value = tree.Range(*(None if end is None else _as_number(fact, end) for end in ends))
     else:
-        raise _misfit(fact, 'a range such as v4.2..v5.1 or a list of versions', value)
-    return _numeric(fact, key, op, value)
+        raise _type_mismatch(fact, 'a range such as v4.2..v5.1 or a list of versions', value)
+    return _numeric_test(fact, key, op, value)
 
 
 def _as_number(fact: Fact, value: Any) -> int:
     if isinstance(value, int) and tree.is_number(value):
         return value
     parts = value.parts if isinstance(value, tree.VersionNumber) else None
-    if parts is not None and len(parts) <= 3 and all(part < _PART_MAX for part in parts[1:]):
+    if (
+        parts is not None
+        and len(parts) <= 3
+        and all(part < _VERSION_PART_MAX for part in parts[1:])
+    ):
         major, minor, micro = (*parts, 0, 0, 0)[:3]
-        number = (major * _PART_MAX + minor) * _PART_MAX + micro
+        number = (major * _VERSION_PART_MAX + minor) * _VERSION_PART_MAX + micro
         if tree.is_number(number):
             return number
-    raise _misfit(fact, 'a version such as v4.2.1', value)
+    raise _type_mismatch(fact, 'a version such as v4.2.1', value)
 
 
-def _of_bool(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, '==')
+def _bool_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
+    _check_operator(fact, op, '==')
     if not isinstance(value, bool):
-        raise _misfit(fact, 'true or false', value)
-    return _numeric(fact, key, op, value)
+        raise _type_mismatch(fact, 'true or false', value)
+    return _numeric_test(fact, key, op, value)
 
 
-def _of_text(fact: Fact, key: str, op: str, value: Any) -> Question:
+def _text_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
     if op == 'in':
-        items = value if isinstance(value, tuple) else _ends(value)
+        items = value if isinstance(value, tuple) else _range_ends(value)
         kinds = (tree.VersionNumber,) if items is not value else (tree.VersionNumber, str)
         if items is None or not any(all(isinstance(v, kind) for v in items) for kind in kinds):
-            raise _misfit(fact, 'a list such as ["a", "b"] or a range of versions', value)
+            raise _type_mismatch(fact, 'a list such as ["a", "b"] or a range of versions', value)
     elif isinstance(value, tree.Ref):
-        if not _other(fact, value, 'a text', Kind.TEXT, Kind.SET).of_request:
-            raise _misfit(fact, 'a text, or a fact of the request', value)
-        return WithFact(fact, key, op, value.name)
+        if not _other_fact(fact, value, 'a text', Kind.TEXT, Kind.SET).of_request:
+            raise _type_mismatch(fact, 'a text, or a fact of the request', value)
+        return FactPairTest(fact, key, op, value.name)
     elif not (
         isinstance(value, str) or (op != 'contains' and isinstance(value, tree.VersionNumber))
     ):
-        raise _misfit(fact, 'a text in quotes', value)
-    return WithValues(fact, key, _of_texts(op, value))
+        raise _type_mismatch(fact, 'a text in quotes', value)
+    return ConstantTest(fact, key, _text_predicate(op, value))
 
 
-def _of_set(fact: Fact, key: str, op: str, value: Any) -> Question:
+def _set_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
     # A member has to equal the whole text, not contain it.
-    return _of_text(fact, key, '==' if op == 'contains' else op, value)
+    return _text_test(fact, key, '==' if op == 'contains' else op, value)
 
 
-def _of_path(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, '==', 'in')
+def _path_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
+    _check_operator(fact, op, '==', 'in')
     places = value if op == 'in' and isinstance(value, tuple) else (value,)
     for place in places:
         if not (isinstance(place, str) and all(place.split('.'))):
-            raise _misfit(fact, 'a place such as "site1.room2"', value)
-    return OfPath(fact, key, places, op == '==')
+            raise _type_mismatch(fact, 'a place such as "site1.room2"', value)
+    return PathTest(fact, key, places, op == '==')
 
 
-def _of_value(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, *_ORDERED, 'in')
+def _value_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
+    _check_operator(fact, op, *_ORDER_OPERATORS, 'in')
     if isinstance(value, tree.Ref) and op != 'in':
-        _other(fact, value, 'a fact of the same kind', Kind.VALUE)
-        return WithFact(fact, key, op, value.name)
+        _other_fact(fact, value, 'a fact of the same kind', Kind.VALUE)
+        return FactPairTest(fact, key, op, value.name)
     if op == 'in':
         if not isinstance(value, tuple) or any(isinstance(v, tree.VersionNumber) for v in value):
-            raise _misfit(fact, 'a list such as ["a", 5]', value)
+            raise _type_mismatch(fact, 'a list such as ["a", 5]', value)
     elif isinstance(value, tree.Json):
         value = _decoded(fact, value)
     elif not (isinstance(value, str | bool) or tree.is_number(value)):
-        raise _misfit(fact, 'a text, a number of at most 2^53, true, false or json "…"', value)
+        raise _type_mismatch(
+            fact, 'a text, a number of at most 2^53, true, false or json "…"', value
+        )
     operands = value if op == 'in' else (value,)
-    relation = _pairs('==' if op == 'in' else op, key)
-    test = _test(op, value) if all(map(tree.is_number, operands)) else None
-    return WithValues(
+    relation = _fact_relation('==' if op == 'in' else op, key)
+    test = _relation_test(op, value) if all(map(tree.is_number, operands)) else None
+    return ConstantTest(
         fact,
         key,
         lambda host_value: any(relation(host_value, operand) for operand in operands),
@@ -432,38 +450,38 @@ def _of_value(fact: Fact, key: str, op: str, value: Any) -> Question:
     )
 
 
-def _of_word(fact: Fact, key: str, op: str, value: Any) -> Question:
-    _allow(fact, op, *_ORDERED, 'in', 'contains')
+def _word_test(fact: Fact, key: str, op: str, value: Any) -> FactTest:
+    _check_operator(fact, op, *_ORDER_OPERATORS, 'in', 'contains')
     if op in ('in', 'contains'):
         texts = value if isinstance(value, tuple) else (value,)
         if not all(isinstance(v, str) for v in texts) or (op == 'in' and texts is not value):
-            raise _misfit(fact, 'a list such as ["a", "b"]', value)
+            raise _type_mismatch(fact, 'a list such as ["a", "b"]', value)
     elif isinstance(value, tree.Json):
         value = _decoded(fact, value)
         if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
-            raise _misfit(fact, 'a number in json "…"', value)
+            raise _type_mismatch(fact, 'a number in json "…"', value)
     elif not (isinstance(value, str) or tree.is_number(value)):
-        raise _misfit(fact, 'a text in quotes or a number', value)
-    predicate = _of_words(op, value, whole=fact.name == 'capabilities_printed')
-    has_test = op in _ORDERED and not isinstance(value, str)
-    return WithValues(fact, key, predicate, _test(op, value) if has_test else None)
+        raise _type_mismatch(fact, 'a text in quotes or a number', value)
+    predicate = _word_predicate(op, value, whole=fact.name == 'capabilities_printed')
+    has_test = op in _ORDER_OPERATORS and not isinstance(value, str)
+    return ConstantTest(fact, key, predicate, _relation_test(op, value) if has_test else None)
 
 
 def _decoded(fact: Fact, value: tree.Json) -> Any:
     try:
         return value.value
     except ValueError as e:
-        raise _misfit(fact, f'JSON ({e})', value) from None
+        raise _type_mismatch(fact, f'JSON ({e})', value) from None
 
 
-_CHECKS: dict[Kind, Callable[[Fact, str, str, Any], Question]] = {
-    Kind.NUMBER: _of_number,
-    Kind.VERSION: _of_version,
-    Kind.BOOL: _of_bool,
-    Kind.TEXT: _of_text,
-    Kind.SET: _of_set,
-    Kind.PATH: _of_path,
-    Kind.VALUE: _of_value,
-    Kind.WORD: _of_word,
-    Kind.WORDS: _of_word,
+_TESTS_BY_KIND: dict[Kind, Callable[[Fact, str, str, Any], FactTest]] = {
+    Kind.NUMBER: _number_test,
+    Kind.VERSION: _version_test,
+    Kind.BOOL: _bool_test,
+    Kind.TEXT: _text_test,
+    Kind.SET: _set_test,
+    Kind.PATH: _path_test,
+    Kind.VALUE: _value_test,
+    Kind.WORD: _word_test,
+    Kind.WORDS: _word_test,
 }

@@ -16,19 +16,19 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.rules import tree
-from gantt.core.rules.comparison import TypeMismatch, question_of
+from gantt.core.rules.comparison import TypeMismatch, test_of
 from gantt.core.rules.expression import Expression, QuestionsByNode
 
 #: Upper bound of nested parentheses and ``not``; each may take two levels of the tree.
 _NESTED_MAX = 12
-_STARTS = 'a comparison such as free.VCPU >= 4'
+_EXPECTED_START = 'a comparison such as free.VCPU >= 4'
 
-_PART = r'(?:[A-Za-z0-9_][A-Za-z0-9_:-]*|"(?:[^"\\]|\\["\\])*")'
-_WORDS = re.compile(
+_NAME_PART = r'(?:[A-Za-z0-9_][A-Za-z0-9_:-]*|"(?:[^"\\]|\\["\\])*")'
+_TOKEN = re.compile(
     r'(?P<space>\s+)'
     r'|(?P<text>"(?:[^"\\]|\\["\'\\])*"|\'(?:[^\'\\]|\\["\'\\])*\')'
     r'|(?P<version>v[0-9]+(?:\.[0-9]+)*(?![A-Za-z0-9_:-]))'
-    rf'|(?P<name>[A-Za-z_][A-Za-z0-9_:-]*(?:\.{_PART})*)'
+    rf'|(?P<name>[A-Za-z_][A-Za-z0-9_:-]*(?:\.{_NAME_PART})*)'
     r'|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?)'
     r'|(?P<sign><=|>=|==|!=|<|>|\.\.|[()\[\],])'
 )
@@ -50,7 +50,7 @@ def parse(text: str, field: str = 'rule') -> Expression:
     :param field: name of the text in an error
     :raises InvalidRule: names the character and what was expected there
     """
-    parsed = _parsed(text) if len(text) <= tree.TEXT_MAX else _attempt(text)
+    parsed = _parsed(text) if len(text) <= tree.TEXT_MAX else _parse_or_problem(text)
     if isinstance(parsed, Expression):
         return parsed
     position, problem = parsed
@@ -59,7 +59,9 @@ def parse(text: str, field: str = 'rule') -> Expression:
     )
 
 
-def checked(expr: tree.Expr, field: str = 'rule', bounds: tree.Bounds = tree.WRITTEN) -> Expression:
+def checked_tree(
+    expr: tree.Expr, field: str = 'rule', bounds: tree.Bounds = tree.WRITTEN_BOUNDS
+) -> Expression:
     """Return a tree as a condition.
 
     :raises InvalidRule: names the part and what was expected there
@@ -68,7 +70,7 @@ def checked(expr: tree.Expr, field: str = 'rule', bounds: tree.Bounds = tree.WRI
         tree.check_size(expr, bounds)
         for node, _ in tree.walk(expr):
             if isinstance(node, tree.Comparison | tree.Known | tree.Some):
-                question_of(node)
+                test_of(node)
         return Expression(expr, bounds)
     except tree.TooLarge as e:
         raise _not_json(field, str(e)) from None
@@ -82,14 +84,14 @@ def _not_json(field: str, problem: str) -> exceptions.InvalidRule:
 
 @functools.lru_cache(maxsize=2048)
 def _parsed(text: str) -> Expression | tuple[int, str]:
-    return _attempt(text)
+    return _parse_or_problem(text)
 
 
-def _attempt(text: str) -> Expression | tuple[int, str]:
+def _parse_or_problem(text: str) -> Expression | tuple[int, str]:
     try:
         parser = _Parser(text)
-        return Expression(parser.whole(), known_questions=parser.questions)
-    except Wrong as e:
+        return Expression(parser.whole_expression(), known_questions=parser.questions)
+    except ParseError as e:
         return e.at, str(e)
     except tree.TooLarge as e:
         return 0, str(e)
@@ -98,7 +100,7 @@ def _attempt(text: str) -> Expression | tuple[int, str]:
 # -- words ----------------------------------------------------------------------
 
 
-class Wrong(Exception):
+class ParseError(Exception):
     """A text that is not a condition.
 
     :ivar at: position of the error, counted from 0
@@ -109,7 +111,7 @@ class Wrong(Exception):
         self.at = at
 
 
-class Word(msgspec.Struct, frozen=True):
+class Token(msgspec.Struct, frozen=True):
     """A token of the text form.
 
     :ivar kind: text, version, name, number, keyword, sign, list (of plain texts) or end
@@ -131,13 +133,15 @@ class Word(msgspec.Struct, frozen=True):
         return tree.operand_text(self.text) if self.kind == 'text' else f"'{self.text[:40]}'"
 
 
-def _words_of(text: str) -> list[Word]:
+def _tokenize(text: str) -> list[Token]:
     """Return the tokens of a text, with an end token.
 
-    :raises Wrong: a part is not a token, or the text is too long
+    :raises ParseError: a part is not a token, or the text is too long
     """
     if len(text) > tree.TEXT_MAX:
-        raise Wrong(tree.TEXT_MAX, f'expected at most {tree.TEXT_MAX} characters, got {len(text)}')
+        raise ParseError(
+            tree.TEXT_MAX, f'expected at most {tree.TEXT_MAX} characters, got {len(text)}'
+        )
     tokens, position = [], 0
     while position < len(text):
         if text[position] == ' ':
@@ -146,35 +150,35 @@ def _words_of(text: str) -> list[Word]:
         plain_list = _PLAIN_LIST.match(text, position)
         if plain_list is not None and plain_list.group().count('"') <= 2 * tree.LIST_MAX:
             tokens.append(
-                Word('list', '[', position, tuple(_PLAIN_TEXT.findall(plain_list.group())))
+                Token('list', '[', position, tuple(_PLAIN_TEXT.findall(plain_list.group())))
             )
             position = plain_list.end()
             continue
-        matched = _WORDS.match(text, position)
+        matched = _TOKEN.match(text, position)
         if matched is None:
-            raise Wrong(position, _complaint(text[position:]))
+            raise ParseError(position, _lexical_problem(text[position:]))
         kind, token = matched.lastgroup or '', matched.group()
         if kind == 'text':
             token = token[1:-1]
             if '\\' in token:
                 token = _ESCAPED.sub(r'\1', token)
         elif kind == 'name':
-            kind, token = _named(token)
+            kind, token = _name_token(token)
         if kind != 'space':
-            tokens.append(Word(kind, token, position))
+            tokens.append(Token(kind, token, position))
         position = matched.end()
-    tokens.append(Word('end', '', len(text)))
+    tokens.append(Token('end', '', len(text)))
     return tokens
 
 
-def _named(tokens: str) -> tuple[str, str]:
+def _name_token(tokens: str) -> tuple[str, str]:
     """Return kind and text of a token with the form of a name."""
     if '"' in tokens:
         return 'name', _QUOTED_PART.sub(lambda quoted: _ESCAPED.sub(r'\1', quoted[1]), tokens)
     return 'keyword' if tokens in _KEYWORDS else 'name', tokens
 
 
-def _complaint(rest: str) -> str:
+def _lexical_problem(rest: str) -> str:
     if rest[0] in '"\'':
         return (
             f'expected a text that ends with {rest[0]}, '
@@ -194,7 +198,7 @@ def _complaint(rest: str) -> str:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._words = _words_of(text)
+        self._tokens = _tokenize(text)
         self._next = 0
         self._depth = 0
         self._nodes = 0
@@ -202,132 +206,138 @@ class _Parser:
         self.questions: QuestionsByNode = {}
 
     @property
-    def _word(self) -> Word:
-        return self._words[self._next]
+    def _current_token(self) -> Token:
+        return self._tokens[self._next]
 
-    def _take(self) -> Word:
-        word = self._word
+    def _next_token(self) -> Token:
+        word = self._current_token
         if word.kind != 'end':
             self._next += 1
         return word
 
-    def _is(self, *tokens: str) -> bool:
-        word = self._words[self._next]
+    def _is_token(self, *tokens: str) -> bool:
+        word = self._tokens[self._next]
         return word.text in tokens and word.kind in ('keyword', 'sign')
 
-    def _wanted(self, what: str) -> Wrong:
-        return Wrong(self._word.at, f'expected {what}, got {self._word.shown}')
+    def _expected_error(self, what: str) -> ParseError:
+        return ParseError(
+            self._current_token.at, f'expected {what}, got {self._current_token.shown}'
+        )
 
-    def _end_with(self, sign: str) -> None:
-        if not self._is(sign):
-            raise self._wanted(f"'{sign}'")
-        self._take()
+    def _expect_sign(self, sign: str) -> None:
+        if not self._is_token(sign):
+            raise self._expected_error(f"'{sign}'")
+        self._next_token()
 
-    def _count(self, at: int) -> None:
+    def _count_node(self, at: int) -> None:
         self._nodes += 1
         if self._nodes > tree.NODES_MAX:
-            raise Wrong(at, f'expected at most {tree.NODES_MAX} tests and connectives in one rule')
+            raise ParseError(
+                at, f'expected at most {tree.NODES_MAX} tests and connectives in one rule'
+            )
 
     # -- connectives -----------------------------------------------------------
 
-    def whole(self) -> tree.Expr:
+    def whole_expression(self) -> tree.Expr:
         """Parse the condition of all tokens."""
-        expr = self._either()
-        if self._word.kind != 'end':
-            raise self._wanted("'and', 'or' or the end")
+        expr = self._or_expression()
+        if self._current_token.kind != 'end':
+            raise self._expected_error("'and', 'or' or the end")
         return expr
 
-    def _either(self) -> tree.Expr:
+    def _or_expression(self) -> tree.Expr:
         self._depth += 1
         if self._depth > _NESTED_MAX:
-            raise Wrong(self._word.at, f'expected at most {_NESTED_MAX} levels of nesting')
-        parts = [self._both()]
-        while self._is('or'):
-            self._take()
-            parts.append(self._both())
+            raise ParseError(
+                self._current_token.at, f'expected at most {_NESTED_MAX} levels of nesting'
+            )
+        parts = [self._and_expression()]
+        while self._is_token('or'):
+            self._next_token()
+            parts.append(self._and_expression())
         self._depth -= 1
         return self._joined(tree.Or, parts)
 
-    def _both(self) -> tree.Expr:
-        parts = [self._single()]
-        while self._is('and'):
-            self._take()
-            parts.append(self._single())
+    def _and_expression(self) -> tree.Expr:
+        parts = [self._not_expression()]
+        while self._is_token('and'):
+            self._next_token()
+            parts.append(self._not_expression())
         return self._joined(tree.And, parts)
 
     def _joined(self, kind: type[tree.And | tree.Or], parts: list[tree.Expr]) -> tree.Expr:
         if len(parts) == 1:
             return parts[0]
-        self._count(self._word.at)
+        self._count_node(self._current_token.at)
         return kind(of=tuple(parts))
 
-    def _single(self) -> tree.Expr:
-        if self._is('not'):
-            position = self._take().at
-            self._count(position)
+    def _not_expression(self) -> tree.Expr:
+        if self._is_token('not'):
+            position = self._next_token().at
+            self._count_node(position)
             self._depth += 1
             if self._depth > _NESTED_MAX:
-                raise Wrong(position, f'expected at most {_NESTED_MAX} levels of nesting')
-            expr: tree.Expr = tree.Not(of=self._single())
+                raise ParseError(position, f'expected at most {_NESTED_MAX} levels of nesting')
+            expr: tree.Expr = tree.Not(of=self._not_expression())
             self._depth -= 1
             return expr
-        if self._is('('):
-            self._take()
-            expr = self._either()
-            self._end_with(')')
+        if self._is_token('('):
+            self._next_token()
+            expr = self._or_expression()
+            self._expect_sign(')')
             return expr
-        if self._is('known', 'some'):
-            kind = tree.Known if self._take().text == 'known' else tree.Some
-            word = self._word
+        if self._is_token('known', 'some'):
+            kind = tree.Known if self._next_token().text == 'known' else tree.Some
+            word = self._current_token
             if word.kind != 'name':
-                raise self._wanted('the name of a fact')
-            self._take()
+                raise self._expected_error('the name of a fact')
+            self._next_token()
             return self._checked(kind(fact=word.text), word, word, word)
         return self._comparison()
 
     # -- comparisons -----------------------------------------------------------
 
     def _comparison(self) -> tree.Expr:
-        first = self._word
-        left = self._operand(_STARTS)
-        sign = self._word
+        first = self._current_token
+        left = self._operand(_EXPECTED_START)
+        sign = self._current_token
         negated = False
-        if self._is('not'):
-            self._take()
+        if self._is_token('not'):
+            self._next_token()
             negated = True
-            if not self._is('in', 'contains'):
-                raise self._wanted("'in' or 'contains'")
-            sign = self._word
-        if not self._is(*tree.RELATIONS):
-            return self._alone(left, first)
-        self._take()
-        second = self._word
+            if not self._is_token('in', 'contains'):
+                raise self._expected_error("'in' or 'contains'")
+            sign = self._current_token
+        if not self._is_token(*tree.COMPARISON_BY_OPERATOR):
+            return self._fact_alone(left, first)
+        self._next_token()
+        second = self._current_token
         right = self._operand('a value')
         expr = self._compared(left, sign, right, first, second)
         if negated:
-            self._count(sign.at)
+            self._count_node(sign.at)
             expr = tree.Not(of=expr)
         return expr
 
-    def _alone(self, left: tree.Operand, word: Word) -> tree.Expr:
+    def _fact_alone(self, left: tree.Operand, word: Token) -> tree.Expr:
         """Parse a boolean fact, or a plain ``true`` or ``false``."""
         if isinstance(left, bool):
-            self._count(word.at)
+            self._count_node(word.at)
             return tree.Always(value=left)
         if not isinstance(left, tree.Ref):
-            raise self._wanted("a relation such as '==' or 'in'")
+            raise self._expected_error("a relation such as '==' or 'in'")
         node = tree.Equal(fact=left.name, value=True)
         try:
-            question_of(node)
+            test_of(node)
         except TypeMismatch as e:
             if e.part == 'fact':
-                raise Wrong(word.at, str(e)) from None
-            raise self._wanted("a relation such as '==' or 'in'") from None
-        self._count(word.at)
+                raise ParseError(word.at, str(e)) from None
+            raise self._expected_error("a relation such as '==' or 'in'") from None
+        self._count_node(word.at)
         return node
 
     def _compared(
-        self, left: tree.Operand, sign: Word, right: tree.Operand, first: Word, second: Word
+        self, left: tree.Operand, sign: Token, right: tree.Operand, first: Token, second: Token
     ) -> tree.Expr:
         op = sign.text
         node: tree.Comparison
@@ -337,108 +347,112 @@ class _Parser:
                 node = tree.Contains(fact=right.name, value=left)
                 return self._checked(node, second, sign, first)
             return self._checked(
-                tree.RELATIONS[op](fact=left.name, value=right), first, sign, second
+                tree.COMPARISON_BY_OPERATOR[op](fact=left.name, value=right), first, sign, second
             )
         if not isinstance(right, tree.Ref):
-            raise Wrong(first.at, f'expected a fact on one side of {op!r}')
+            raise ParseError(first.at, f'expected a fact on one side of {op!r}')
         if op == 'in':
             node = tree.Contains(fact=right.name, value=left)
-        elif op in tree.TURNED:
-            node = tree.RELATIONS[tree.TURNED[op]](fact=right.name, value=left)
+        elif op in tree.SWAPPED_OPERATORS:
+            node = tree.COMPARISON_BY_OPERATOR[tree.SWAPPED_OPERATORS[op]](
+                fact=right.name, value=left
+            )
         else:
-            raise Wrong(first.at, f'expected a fact on the left side of {op!r}')
+            raise ParseError(first.at, f'expected a fact on the left side of {op!r}')
         return self._checked(node, second, sign, first)
 
     def _checked(
-        self, node: tree.Comparison | tree.Known | tree.Some, fact: Word, sign: Word, value: Word
+        self, node: tree.Comparison | tree.Known | tree.Some, fact: Token, sign: Token, value: Token
     ) -> tree.Expr:
-        self._count(fact.at)
+        self._count_node(fact.at)
         try:
-            self.questions[id(node)] = (node, question_of(node))
+            self.questions[id(node)] = (node, test_of(node))
         except TypeMismatch as e:
             position = {'fact': fact.at, 'op': sign.at, 'value': value.at}[e.part]
-            raise Wrong(position, str(e)) from None
+            raise ParseError(position, str(e)) from None
         return node  # type: ignore[return-value]
 
     # -- values ----------------------------------------------------------------
 
     def _operand(self, what: str) -> tree.Operand:
-        word = self._word
+        word = self._current_token
         if word.kind == 'list':
-            self._take()
+            self._next_token()
             return word.items
-        if self._is('['):
+        if self._is_token('['):
             return self._list()
-        if self._is('..'):
-            self._take()
-            return tree.Range(high=self._end())
-        if self._is('true', 'false'):
-            return self._take().text == 'true'
-        if self._is('json'):
+        if self._is_token('..'):
+            self._next_token()
+            return tree.Range(high=self._range_end())
+        if self._is_token('true', 'false'):
+            return self._next_token().text == 'true'
+        if self._is_token('json'):
             return self._json()
         if word.kind == 'name':
-            self._take()
-            self._bounded(word)
+            self._next_token()
+            self._bounded_literal(word)
             return tree.Ref(name=word.text)
         if word.kind == 'text':
-            self._take()
-            self._bounded(word)
+            self._next_token()
+            self._bounded_literal(word)
             return word.text
         if word.kind not in ('number', 'version'):
-            raise self._wanted(what)
-        low = self._end()
-        if not self._is('..'):
+            raise self._expected_error(what)
+        low = self._range_end()
+        if not self._is_token('..'):
             return low
-        self._take()
-        is_open = self._word.kind not in ('number', 'version')
-        return tree.Range(low=low, high=None if is_open else self._end())
+        self._next_token()
+        is_open = self._current_token.kind not in ('number', 'version')
+        return tree.Range(low=low, high=None if is_open else self._range_end())
 
     def _json(self) -> tree.Json:
         """Parse a value of any type, as text in quotes."""
-        self._take()
-        word = self._word
+        self._next_token()
+        word = self._current_token
         if word.kind != 'text':
-            raise self._wanted('JSON as a text in quotes')
-        self._take()
-        self._bounded(word)
+            raise self._expected_error('JSON as a text in quotes')
+        self._next_token()
+        self._bounded_literal(word)
         return tree.Json(text=word.text)
 
-    def _end(self) -> int | float | tree.VersionNumber:
+    def _range_end(self) -> int | float | tree.VersionNumber:
         """Parse a number or a version."""
-        word = self._word
+        word = self._current_token
         if word.kind == 'version':
-            self._take()
-            self._bounded(word)
+            self._next_token()
+            self._bounded_literal(word)
             return tree.VersionNumber(text=word.text[1:])
         if word.kind != 'number':
-            raise self._wanted('a number or a version')
-        self._take()
-        self._bounded(word)
+            raise self._expected_error('a number or a version')
+        self._next_token()
+        self._bounded_literal(word)
         number = int(word.text) if word.text.lstrip('-').isdigit() else float(word.text)
         if not tree.is_number(number):
-            raise Wrong(word.at, 'expected a number of at most 2^53')
+            raise ParseError(word.at, 'expected a number of at most 2^53')
         return number
 
-    def _bounded(self, word: Word) -> None:
+    def _bounded_literal(self, word: Token) -> None:
         if len(word.text) > tree.LITERAL_MAX:
-            raise Wrong(word.at, f'expected at most {tree.LITERAL_MAX} characters in one piece')
+            raise ParseError(
+                word.at, f'expected at most {tree.LITERAL_MAX} characters in one piece'
+            )
 
     def _list(self) -> tuple[tree.Item, ...]:
-        start = self._take()
+        start = self._next_token()
         items: list[tree.Item] = []
-        while not self._is(']'):
+        while not self._is_token(']'):
             if items:
-                self._end_with(',')
-            word = self._words[self._next]
+                self._expect_sign(',')
+            word = self._tokens[self._next]
             if word.kind == 'text':
                 self._next += 1
-                self._bounded(word)
+                self._bounded_literal(word)
                 items.append(word.text)
             elif word.kind in ('number', 'version'):
-                items.append(self._end())
+                items.append(self._range_end())
             else:
-                raise self._wanted('a text in quotes, a number or a version')
+                raise self._expected_error('a text in quotes, a number or a version')
             if len(items) > tree.LIST_MAX:
-                raise Wrong(start.at, f'expected at most {tree.LIST_MAX} items in a list')
-        self._take()
+                raise ParseError(start.at, f'expected at most {tree.LIST_MAX} items in a list')
+        self._next_token()
         return tuple(items)

@@ -35,9 +35,9 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 #: Bounds of rules written by users and operators.
-WRITTEN = Bounds(NODES_MAX, DEPTH_MAX, LIST_MAX, LITERAL_MAX)
+WRITTEN_BOUNDS = Bounds(NODES_MAX, DEPTH_MAX, LIST_MAX, LITERAL_MAX)
 #: Bounds of compiled conditions of Nova's forms, whose terms take several nodes here.
-COMPILED = Bounds(nodes=1024, depth=256, items=256, text=base.BYTES_MAX)
+COMPILED_BOUNDS = Bounds(nodes=1024, depth=256, items=256, text=base.BYTES_MAX)
 
 
 class Ref(msgspec.Struct, frozen=True, tag='fact', tag_field='is', forbid_unknown_fields=True):
@@ -183,7 +183,7 @@ Expr = (
     | Contains
 )
 
-RELATIONS: dict[str, type[Comparison]] = {
+COMPARISON_BY_OPERATOR: dict[str, type[Comparison]] = {
     '<': Less,
     '<=': LessEqual,
     '>': Greater,
@@ -194,7 +194,7 @@ RELATIONS: dict[str, type[Comparison]] = {
     'contains': Contains,
 }
 #: Relation -> the relation with swapped sides.
-TURNED = {'<': '>', '<=': '>=', '>': '<', '>=': '<=', '==': '==', '!=': '!='}
+SWAPPED_OPERATORS = {'<': '>', '<=': '>=', '>': '<', '>=': '<=', '==': '==', '!=': '!='}
 
 
 class TooLarge(Exception):
@@ -222,7 +222,7 @@ def walk(expr: Expr) -> Iterator[tuple[Expr, int]]:
         todo.extend((child, depth + 1) for child in children(node))
 
 
-def check_size(expr: Expr, bounds: Bounds = WRITTEN) -> None:
+def check_size(expr: Expr, bounds: Bounds = WRITTEN_BOUNDS) -> None:
     """Check that a tree is within bounds.
 
     :raises TooLarge: names the bound
@@ -264,8 +264,8 @@ def version_parts(text: str) -> tuple[int, ...] | None:
 
 # -- as text -----------------------------------------------------------------------
 
-_WEAKER = {And: (Or,), Or: ()}
-_SHORT = Always | Known | Some | Not
+_WEAKER_CONNECTIVES = {And: (Or,), Or: ()}
+_UNPARENTHESIZED = Always | Known | Some | Not
 
 
 def to_text(expr: Expr) -> str:
@@ -277,13 +277,15 @@ def to_text(expr: Expr) -> str:
             return 'true' if isinstance(expr, And) else 'false'
         # One connective in another of the same kind keeps its parentheses.
         parts = [
-            f'({to_text(x)})' if isinstance(x, (type(expr), *_WEAKER[type(expr)])) else to_text(x)
+            f'({to_text(x)})'
+            if isinstance(x, (type(expr), *_WEAKER_CONNECTIVES[type(expr)]))
+            else to_text(x)
             for x in expr.of
         ]
         return f' {op_of(expr)} '.join(parts)
     if isinstance(expr, Not):
         inner = to_text(expr.of)
-        return f'not {inner}' if isinstance(expr.of, _SHORT) else f'not ({inner})'
+        return f'not {inner}' if isinstance(expr.of, _UNPARENTHESIZED) else f'not ({inner})'
     if isinstance(expr, Always):
         return 'true' if expr.value else 'false'
     if isinstance(expr, Known | Some):
@@ -305,13 +307,13 @@ def operand_text(value: Operand | None) -> str:
     if isinstance(value, VersionNumber):
         return f'v{value.text.removeprefix("v")}'
     if isinstance(value, Range):
-        return f'{_end(value.low)}..{_end(value.high)}'
+        return f'{_range_end_text(value.low)}..{_range_end_text(value.high)}'
     if isinstance(value, Json):
         return f'json {operand_text(value.text)}'
     return repr(value)
 
 
-def _end(value: int | float | VersionNumber | None) -> str:
+def _range_end_text(value: int | float | VersionNumber | None) -> str:
     return '' if value is None else operand_text(value)
 
 

@@ -12,12 +12,12 @@ from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.table.columns import Codes, Columns, words_of, write_bits
 
 #: Suffix of the metadata keys whose values must be numbers.
-SUFFIX = '_weight_multiplier'
+MULTIPLIER_SUFFIX = '_weight_multiplier'
 #: Upper bound of multipliers, so that sums of many weights stay distinguishable.
 MULTIPLIER_MAX = 1e12
-EXPECTED = 'a number from -1e12 to 1e12'
+EXPECTED_MULTIPLIER = 'a number from -1e12 to 1e12'
 #: Characters of an invalid value that a problem message repeats.
-_SHOWN_MAX = 40
+_SHOWN_CHARACTERS_MAX = 40
 
 
 class Membership:
@@ -40,13 +40,16 @@ class Membership:
         other.zones, other.cells = self.zones.copy(), self.cells.copy()
         other.codes = self.codes.copy()
         # Never modified in place: each change replaces them as a whole.
-        other.known, other.metadata, other._of = self.known, self.metadata, self._of
+        other.known = self.known
+        other.metadata = self.metadata
+        other._of = self._of
         return other
 
     def replace(self, aggregates: Iterable[Aggregate]) -> None:
         """Replace all aggregates."""
         self.known = {a.uuid: a for a in sorted(aggregates, key=lambda a: a.id)}
-        self.metadata, self._of = {}, {}
+        self.metadata = {}
+        self._of = {}
         for uuid, aggregate in self.known.items():
             self.codes.add(uuid)
             for name in aggregate.hosts:
@@ -92,7 +95,7 @@ def is_usable(value: float) -> bool:
     return -MULTIPLIER_MAX <= value <= MULTIPLIER_MAX
 
 
-def number(text: str) -> float | None:
+def usable_number(text: str) -> float | None:
     """Return the value of a metadata text; None if it is not a usable number."""
     try:
         value = float(text)
@@ -101,12 +104,12 @@ def number(text: str) -> float | None:
     return value if is_usable(value) else None
 
 
-def problems(aggregates: Iterable[Aggregate]) -> list[str]:
+def metadata_problems(aggregates: Iterable[Aggregate]) -> list[str]:
     """Return problems to report to the operator: multipliers that are not numbers."""
     return [
-        f'aggregate {aggregate.name}: {key} is {value[:_SHOWN_MAX]!r}, expected {EXPECTED}; '
-        'its hosts go by the option'
+        f'aggregate {aggregate.name}: {key} is {value[:_SHOWN_CHARACTERS_MAX]!r}, '
+        f'expected {EXPECTED_MULTIPLIER}; its hosts go by the option'
         for aggregate in aggregates
         for key, value in sorted(aggregate.metadata.items())
-        if key.endswith(SUFFIX) and number(value) is None
+        if key.endswith(MULTIPLIER_SUFFIX) and usable_number(value) is None
     ]

@@ -10,18 +10,22 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from gantt.core.resources.host import HostFacts, HostRow
-from gantt.core.table.columns import FOLLOWED, MADE_FROM, BoolArray
+from gantt.core.table.columns import COLUMNS_BY_FIELD, VERSIONED_COLUMNS, BoolArray
 
 T = TypeVar('T')
 
 #: Upper bounds of the masks of one table: in bytes, and in number for a small table.
-BYTES_MAX = 64 << 20
+MASK_BYTES_MAX = 64 << 20
 MASKS_MAX = 4096
 #: Upper bound of cached arrays.
 ARRAYS_MAX = 256
 
-_OF_FACTS = {f: names for f, names in MADE_FROM.items() if f in HostFacts.__struct_fields__}
-_OF_ROW = {f: names for f, names in MADE_FROM.items() if f not in _OF_FACTS and f != 'id'}
+_COLUMNS_BY_FACT = {
+    f: names for f, names in COLUMNS_BY_FIELD.items() if f in HostFacts.__struct_fields__
+}
+_COLUMNS_BY_ROW_FIELD = {
+    f: names for f, names in COLUMNS_BY_FIELD.items() if f not in _COLUMNS_BY_FACT and f != 'id'
+}
 
 
 class Versions:
@@ -30,21 +34,21 @@ class Versions:
     :ivar rows: number of hosts added and removed
     """
 
-    __slots__ = ('_of', 'rows')
+    __slots__ = ('_change_counts', 'rows')
 
     def __init__(self) -> None:
-        self._of = dict.fromkeys(FOLLOWED, 0)
+        self._change_counts = dict.fromkeys(VERSIONED_COLUMNS, 0)
         self.rows = 0
 
     def copy(self) -> 'Versions':
         other = Versions()
-        other._of, other.rows = dict(self._of), self.rows
+        other._change_counts, other.rows = dict(self._change_counts), self.rows
         return other
 
     def touch(self, columns: Iterable[str]) -> None:
         """Count a change of the columns."""
         for column in columns:
-            self._of[column] += 1
+            self._change_counts[column] += 1
 
     def note(self, old: HostRow, new: HostRow) -> bool:
         """Count the changes of a row that was overwritten; ``old`` of version -1: a host was added.
@@ -54,19 +58,23 @@ class Versions:
         if old.version < 0:
             self.rows += 1
             return True
-        fields = [field for field in _OF_ROW if getattr(old, field) != getattr(new, field)]
+        fields = [
+            field for field in _COLUMNS_BY_ROW_FIELD if getattr(old, field) != getattr(new, field)
+        ]
         if old.facts is not new.facts:
             old_facts, new_facts = old.facts, new.facts
-            fields += [f for f in _OF_FACTS if getattr(old_facts, f) != getattr(new_facts, f)]
+            fields += [
+                f for f in _COLUMNS_BY_FACT if getattr(old_facts, f) != getattr(new_facts, f)
+            ]
             if old_facts.hypervisor.service != new_facts.hypervisor.service:
                 fields.append('name')  # a name as well
         for field in fields:
-            self.touch(MADE_FROM[field])
+            self.touch(COLUMNS_BY_FIELD[field])
         return bool(fields)
 
-    def at(self, columns: tuple[str, ...]) -> tuple[int, ...]:
+    def of_columns(self, columns: tuple[str, ...]) -> tuple[int, ...]:
         """Return the versions of the columns."""
-        column_versions = self._of
+        column_versions = self._change_counts
         return (self.rows, *[column_versions[column] for column in columns])
 
 
@@ -102,7 +110,7 @@ class MaskCache:
         """Cache a mask and make it read-only."""
         if mask is not None:
             mask.flags.writeable = False
-        masks_max = min(MASKS_MAX, BYTES_MAX // max(rows, 1))
+        masks_max = min(MASKS_MAX, MASK_BYTES_MAX // max(rows, 1))
         while len(self._cached) >= max(masks_max, 1):
             del self._cached[next(iter(self._cached))]
         self._cached[rule, signature] = (stamp, mask)
@@ -118,7 +126,7 @@ class ArrayCache:
 
     def get(self, key: Hashable, columns: tuple[str, ...], make: Callable[[], T]) -> T:
         """Return the result of ``make``, cached until one of the columns changes; read-only."""
-        stamp = self._versions.at(columns)
+        stamp = self._versions.of_columns(columns)
         stamp_and_result = self._cached.get(key)
         if stamp_and_result is not None and stamp_and_result[0] == stamp:
             cached_copy: T = stamp_and_result[1]

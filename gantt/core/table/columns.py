@@ -11,16 +11,18 @@ advance and doubled; the public attributes are views of the used part, renewed w
 the number of rows or the width of a column changes.  Names (zones, traits, resource
 classes, …) become small integers once and stay so.
 
-Columns by class are dense or sparse: a line of the array, or entries for the hosts that have
-the class, see :mod:`gantt.core.table.by_class`.  A class becomes dense by the number of hosts
-that have it, and stays so; the form does not affect any result.
+Columns by class are dense or sparse.  A class that many hosts have is a line of the array, with a
+value for every host.  A class that few hosts have, such as one of a reservation or a type of
+device, has an entry for each of these hosts and costs nothing for others.  :class:`ByClass` is the
+readers' interface of a column, and returns the same for both.  A class becomes dense by the number
+of hosts that have it, and stays so; the form does not affect any result.
 """
 
 import math
 import typing
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,7 +30,235 @@ import numpy as np
 from gantt import exceptions
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.resources.host import HostRow
-from gantt.core.table.by_class import NO_ENTRIES, ByClass, SparseClasses
+
+T = TypeVar('T', bound=np.generic)
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+#: Initial capacity of :class:`SparseClasses`, in entries.
+ENTRIES_MIN = 16
+NO_ENTRIES: dict[int, int] = {}
+
+
+class SparseClasses:
+    """Figures of the classes that few hosts have, by host and class.
+
+    A host without an entry has the fill value of an unused place in every column.
+
+    :ivar arrays: name of a column -> its values by entry
+    :ivar of_class: code -> row -> entry; not to be written to
+    :ivar of_row: row -> codes of the classes that it has entries of, ascending
+    :ivar seq: number of entries added and dropped
+    """
+
+    def __init__(self, kinds: Mapping[str, tuple[type, Any]]) -> None:
+        """Create an empty container.
+
+        :param kinds: name of a column -> its type and fill value
+        """
+        self._kinds = kinds
+        self.arrays: dict[str, np.ndarray] = {
+            name: np.full(ENTRIES_MIN, fill, array) for name, (array, fill) in kinds.items()
+        }
+        self.of_class: dict[int, dict[int, int]] = {}
+        self.of_row: dict[int, tuple[int, ...]] = {}
+        self.seq = 0
+        self.size = 0  # entries up to the last one that was ever in use
+        self._unused_entries: list[int] = []  # entries below ``size`` that no host has
+        self._unshared_classes: set[int] = set()  # classes whose rows no copy shares
+        self._places: dict[int, tuple[Rows, Rows]] = {}
+
+    def copy(self, arrays: dict[str, np.ndarray]) -> 'SparseClasses':
+        """Return an independent copy.
+
+        :param arrays: its values, by column, of ``size`` entries
+        """
+        other = SparseClasses.__new__(SparseClasses)
+        other._kinds = self._kinds
+        other.arrays = arrays
+        other.of_class, other.of_row = dict(self.of_class), dict(self.of_row)
+        other.seq, other.size, other._unused_entries = (
+            self.seq,
+            self.size,
+            list(self._unused_entries),
+        )
+        # The rows of a class are copied on the first change by either version.
+        self._unshared_classes = set()
+        other._unshared_classes = set()
+        other._places = dict(self._places)
+        return other
+
+    def get(self, code: int, row: int) -> int | None:
+        """Return the entry of a host and class; None if it has none."""
+        return self.of_class.get(code, NO_ENTRIES).get(row)
+
+    def add(self, code: int, row: int) -> int:
+        """Add and return an entry for a host that has none of the class."""
+        if self._unused_entries:
+            entry = self._unused_entries.pop()
+        else:
+            entry, self.size = self.size, self.size + 1
+            self._reserve(self.size)
+        self._rows_of(code)[row] = entry
+        self.of_row[row] = tuple(sorted((*self.of_row.get(row, ()), code)))
+        return entry
+
+    def drop(self, code: int, row: int) -> None:
+        """Drop the entry of a host and class."""
+        rows = self._rows_of(code)
+        entry = rows.pop(row)
+        if not rows:
+            del self.of_class[code]
+        codes = tuple(other for other in self.of_row[row] if other != code)
+        if codes:
+            self.of_row[row] = codes
+        else:
+            del self.of_row[row]
+        for name, (_, fill) in self._kinds.items():
+            self.arrays[name][entry] = fill
+        self._unused_entries.append(entry)
+
+    def drop_blank(self, row: int) -> None:
+        """Drop the entries of a host that hold only fill values, as no entry means the same."""
+        for code in self.of_row.get(row, ()):
+            entry = self.of_class[code][row]
+            if all(self.arrays[name][entry] == fill for name, (_, fill) in self._kinds.items()):
+                self.drop(code, row)
+
+    def blank(self, row: int, names: tuple[str, ...]) -> None:
+        """Reset the named columns of a host to their fill values."""
+        for code in self.of_row.get(row, ()):
+            for name in names:
+                self.arrays[name][self.of_class[code][row]] = self._kinds[name][1]
+
+    def move_row(self, source: int, target: int) -> None:
+        """Move the entries of the source row to the target row, and replace those there."""
+        for code in self.of_row.get(target, ()):
+            self.drop(code, target)
+        codes = self.of_row.pop(source, ())
+        for code in codes:
+            rows = self._rows_of(code)
+            rows[target] = rows.pop(source)
+        if codes:
+            self.of_row[target] = codes
+
+    def places(self, code: int) -> tuple[Rows, Rows]:
+        """Return the rows that have the class, and their entries; not to be written to."""
+        rows_and_entries = self._places.get(code)
+        if rows_and_entries is None:
+            entries = self.of_class.get(code, NO_ENTRIES)
+            rows_and_entries = self._places[code] = (
+                np.fromiter(entries, np.int64, len(entries)),
+                np.fromiter(entries.values(), np.int64, len(entries)),
+            )
+        return rows_and_entries
+
+    def line(self, name: str, code: int, count: int) -> np.ndarray:
+        """Return a column of a class for all ``count`` hosts, as a new array."""
+        array, fill = self._kinds[name]
+        values: np.ndarray = np.full(count, fill, array)
+        rows, entries = self.places(code)
+        values[rows] = self.arrays[name][entries]
+        return values
+
+    def value(self, name: str, code: int, row: int) -> np.generic:
+        """Return a column's value for one class and host."""
+        array, fill = self._kinds[name]
+        entry = self.get(code, row)
+        value: np.generic = array(fill) if entry is None else self.arrays[name][entry]
+        return value
+
+    def _rows_of(self, code: int) -> dict[int, int]:
+        """Return row -> entry of a class, to be modified by the caller."""
+        self.seq += 1
+        self._places.pop(code, None)
+        if code not in self._unshared_classes or code not in self.of_class:
+            self.of_class[code] = dict(self.of_class.get(code, NO_ENTRIES))
+            self._unshared_classes.add(code)
+        return self.of_class[code]
+
+    def _reserve(self, size: int) -> None:
+        for name, old in self.arrays.items():
+            if size > len(old):
+                array, fill = self._kinds[name]
+                new: np.ndarray = np.full(max(size, 2 * len(old), ENTRIES_MIN), fill, array)
+                new[: len(old)] = old
+                self.arrays[name] = new
+
+
+class ByClass(np.lib.mixins.NDArrayOperatorsMixin, Generic[T]):
+    """A column by class: ``hosts.free[code]`` is an array, a value for each host.
+
+    It may be used as an array of two dimensions, by class and row, which is created on such a
+    use: ``[code]`` and ``item(code, row)`` cost little.  It is not to be written to.
+    """
+
+    __slots__ = ('_array', '_lines', '_name', '_sparse')
+
+    def __init__(
+        self, name: str, array: np.ndarray, lines: list[int], sparse: SparseClasses
+    ) -> None:
+        """Create the view of a column.
+
+        :param lines: code -> line of ``array``; negative: the class is sparse
+        """
+        self._name = name
+        self._array = array
+        self._lines = lines
+        self._sparse = sparse
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of classes and number of hosts."""
+        return len(self._lines), self._array.shape[1]
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, np.dtype[T]]:
+        if key.__class__ is not int:
+            values: np.ndarray[Any, np.dtype[T]] = (
+                self[int(key)] if isinstance(key, np.integer) else self._whole()[key]
+            )
+            return values
+        line = self._lines[key]
+        if line >= 0:
+            return self._array[line]
+        return self._sparse.line(self._name, key % len(self._lines), self._array.shape[1])
+
+    def __iter__(self) -> Iterator[np.ndarray[Any, np.dtype[T]]]:
+        return (self[code] for code in range(len(self._lines)))
+
+    def item(self, code: int, row: int) -> Any:
+        """Return the value of one class and host, as a Python number."""
+        line = self._lines[code]
+        if line >= 0:
+            return self._array.item(line, row)
+        return self._sparse.value(self._name, code, row).item()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        whole = self._whole()
+        return whole if dtype is None else whole.astype(dtype, copy=bool(copy))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = (
+            operand._whole() if isinstance(operand, ByClass) else operand for operand in inputs
+        )
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):
+            raise AttributeError(name)
+        return getattr(self._whole(), name)
+
+    def _whole(self) -> np.ndarray:
+        """Return a read-only array of all classes and hosts."""
+        lines, count = self._lines, self._array.shape[1]
+        whole = np.empty((len(lines), count), self._array.dtype)
+        for code, values in enumerate(self):
+            whole[code] = values
+        whole.flags.writeable = False
+        return whole
+
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,12 +270,13 @@ ROWS_MIN = 16
 #: Upper bound of metric columns; a metric beyond them stays visible per host only.
 METRICS_MAX = 1024
 #: Unused values that are tolerated, beside twice the number of rows.
-SPARE = 1024
-#: A class is dense if more than ``DENSE_MIN`` hosts and one host in ``DENSE_SHARE`` have it.
-DENSE_MIN = 16
-DENSE_SHARE = 16
+SPARE_ROWS = 1024
+#: A class is dense if more than ``DENSE_HOSTS_MIN`` hosts and one host in
+#: ``DENSE_HOSTS_DIVISOR`` have it.
+DENSE_HOSTS_MIN = 16
+DENSE_HOSTS_DIVISOR = 16
 #: Upper bound of dense classes: the others are sparse, however many hosts have them.
-DENSE_MAX = 64
+DENSE_CLASSES_MAX = 64
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -75,23 +306,25 @@ def _by_class(doc: str, fill: object = 0) -> Column:
     return Column(doc, made_from='inventories', fill=fill, lines=8, by='class')
 
 
-def _taken(doc: str) -> Column:
+def _amounts_column(doc: str) -> Column:
     """Return a column of amounts by class that claims change."""
     return Column(doc, lines=8, by='class', is_picked=True)
 
 
-def _inside(doc: str, by: str = '') -> Column:
+def _cell_column(doc: str, by: str = '') -> Column:
     """Return a column of free amounts inside of hosts; -1: the host has no such cell or kind."""
     return Column(doc, fill=-1, lines=1, by=by)
 
 
 #: Facts kept as objects, which a plug-in may name as read, beside the arrays.
-OBJECTS = {
+OBJECT_COLUMNS = {
     'names': Column('names of the hosts, a list by row', made_from='name'),
     'nodes': Column('names of their hypervisors, a list by row', made_from='name node'),
-    'placed': Column('who is placed where: hosts.placed.on(id of the host)', is_picked=True),
+    'placed': Column(
+        'who is placed where: hosts.placed.on_provider(id of the host)', is_picked=True
+    ),
     'metrics': Column('name -> values by row, NaN where there is none', made_from='metrics'),
-    'rooms': Column('what is left inside of one host: hosts.room(row)', is_picked=True),
+    'rooms': Column('what is left inside of one host: hosts.free_topology(row)', is_picked=True),
     'numa': Column('NUMA cells that one host reported: hosts.host_state(row).numa'),
     'devices': Column('devices that one host reported: hosts.host_state(row).devices'),
     'hypervisor': Column(
@@ -127,7 +360,7 @@ class Codes:
         return Codes(self.names)
 
 
-class Interned:
+class InternedFacts:
     """Large facts as small integers, in order of first mention: hosts of one kind share one.
 
     A filter on such a fact evaluates it once per value, not once per host.
@@ -150,14 +383,14 @@ class Interned:
             self.values.append(value)
         return code
 
-    def copy(self) -> 'Interned':
-        other = Interned()
+    def copy(self) -> 'InternedFacts':
+        other = InternedFacts()
         other.values, other._codes = list(self.values), dict(self._codes)
         return other
 
     def compact(self, column: CodeArray) -> None:
         """Drop values that no row of ``column`` has, if most are unused; the codes change."""
-        if len(self.values) <= 2 * len(column) + SPARE:
+        if len(self.values) <= 2 * len(column) + SPARE_ROWS:
             return
         used, inverse = np.unique(column, return_inverse=True)
         new = {int(code): i for i, code in enumerate(used)}
@@ -240,16 +473,20 @@ class Columns:
     ]
     free_devices: Annotated[IntArray, Column('free devices of all kinds', is_picked=True)]
     numa_cells: Annotated[CodeArray, Column('NUMA cells; 0 where the host tells of none')]
-    cell_pinned: Annotated[CodeArray, _inside('free dedicated CPUs', 'cell')]
-    cell_isolated: Annotated[CodeArray, _inside('the same, a core for each', 'cell')]
-    cell_paired: Annotated[CodeArray, _inside('the same, in whole cores', 'cell')]
-    cell_shared: Annotated[CodeArray, _inside('CPUs that one guest may share there', 'cell')]
-    cell_memory: Annotated[CodeArray, _inside('free MiB of memory', 'cell')]
-    cell_base: Annotated[CodeArray, _inside('free MiB in pages of the usual size', 'cell')]
-    cell_page: Annotated[CodeArray, _inside('KiB of a usual page, 0 where none is listed', 'cell')]
-    cell_socket: Annotated[CodeArray, _inside('the same for cells of a socket, 0: unknown', 'cell')]
-    cell_pages: Annotated[CodeArray, _inside('free pages; a line for each size and cell')]
-    kind_free: Annotated[CodeArray, _inside('free devices; a line for each kind and place')]
+    cell_pinned: Annotated[CodeArray, _cell_column('free dedicated CPUs', 'cell')]
+    cell_isolated: Annotated[CodeArray, _cell_column('the same, a core for each', 'cell')]
+    cell_paired: Annotated[CodeArray, _cell_column('the same, in whole cores', 'cell')]
+    cell_shared: Annotated[CodeArray, _cell_column('CPUs that one guest may share there', 'cell')]
+    cell_memory: Annotated[CodeArray, _cell_column('free MiB of memory', 'cell')]
+    cell_base: Annotated[CodeArray, _cell_column('free MiB in pages of the usual size', 'cell')]
+    cell_page: Annotated[
+        CodeArray, _cell_column('KiB of a usual page, 0 where none is listed', 'cell')
+    ]
+    cell_socket: Annotated[
+        CodeArray, _cell_column('the same for cells of a socket, 0: unknown', 'cell')
+    ]
+    cell_pages: Annotated[CodeArray, _cell_column('free pages; a line for each size and cell')]
+    kind_free: Annotated[CodeArray, _cell_column('free devices; a line for each kind and place')]
     hypervisor_version: Annotated[
         IntArray, Column('e.g. 8002000', lambda row: row.facts.hypervisor.version, 'hypervisor')
     ]
@@ -260,8 +497,8 @@ class Columns:
         BitArray, Column('the IP address in two words', made_from='hypervisor', lines=2)
     ]
     cap: Annotated[ByClass[np.int64], _by_class('what may be promised: hosts.cap_of(code)')]
-    used: Annotated[ByClass[np.int64], _taken('sum of the live claims')]
-    free: Annotated[ByClass[np.int64], _taken('left over: hosts.free_of(code)')]
+    used: Annotated[ByClass[np.int64], _amounts_column('sum of the live claims')]
+    free: Annotated[ByClass[np.int64], _amounts_column('left over: hosts.free_of(code)')]
     min_unit: Annotated[ByClass[np.int64], _by_class('smallest single amount', 1)]
     largest: Annotated[ByClass[np.int64], _by_class('largest single amount')]
     step: Annotated[ByClass[np.int64], _by_class('amounts are multiples of it', 1)]
@@ -293,11 +530,13 @@ class Columns:
         self.facts_seq = 0
         self.lines: list[int] = []
         self.dense: list[int] = []
-        self.sparse = SparseClasses({name: (TYPES[name], COLUMNS[name].fill) for name in BY_CLASS})
+        self.sparse = SparseClasses(
+            {name: (COLUMN_TYPES[name], COLUMNS[name].fill) for name in BY_CLASS}
+        )
         rows = max(rows, ROWS_MIN)
         for name, column in COLUMNS.items():
             shape = (column.lines, rows) if column.lines else rows
-            self.arrays[name] = np.full(shape, column.fill, TYPES[name])
+            self.arrays[name] = np.full(shape, column.fill, COLUMN_TYPES[name])
         self.renew()
 
     def renew(self) -> None:
@@ -386,7 +625,9 @@ class Columns:
 
     def _is_dense(self, hosts: int) -> bool:
         room = self.arrays['ids'].shape[0]
-        return len(self.dense) < DENSE_MAX and hosts > max(DENSE_MIN, room // DENSE_SHARE)
+        return len(self.dense) < DENSE_CLASSES_MAX and hosts > max(
+            DENSE_HOSTS_MIN, room // DENSE_HOSTS_DIVISOR
+        )
 
     def _make_dense(self, code: int) -> int:
         """Move the figures of a class from sparse entries to a new line, and return the line."""
@@ -446,8 +687,11 @@ class Columns:
         Read-only copies of facts are shared between snapshots until a fact
         changes: usage changes a thousand times as often.
         """
-        into.count, into.facts_seq, into.frozen = self.count, self.facts_seq, not writable
-        into.arrays, into._copies = {}, {}
+        into.count = self.count
+        into.facts_seq = self.facts_seq
+        into.frozen = not writable
+        into.arrays = {}
+        into._copies = {}
         for name in COLUMNS:
             into.arrays[name] = self._copy(name, self.arrays[name][..., : self.count], writable)
         into.lines, into.dense = list(self.lines), list(self.dense)
@@ -474,7 +718,7 @@ class Columns:
         copied = array.copy()
         if not writable:
             copied.flags.writeable = False
-            if name.removeprefix('sparse ') not in _LIVELY:
+            if name.removeprefix('sparse ') not in _COMMIT_COLUMNS:
                 self._copies[name] = (stamp, copied)
         return copied
 
@@ -490,24 +734,28 @@ def _declared() -> tuple[dict[str, Column], dict[str, type]]:
 
 
 #: The columns by name, in the order of their declaration.
-COLUMNS, TYPES = _declared()
+COLUMNS, COLUMN_TYPES = _declared()
 #: Columns with one line per resource class, and per NUMA cell.
 BY_CLASS, BY_CELL = (
     tuple(name for name, column in COLUMNS.items() if column.by == by) for by in ('class', 'cell')
 )
 _BY_CLASS = frozenset(BY_CLASS)
 #: Columns that a pick changes; the others change only with their host.
-TAKEN = frozenset(name for name, column in (COLUMNS | OBJECTS).items() if column.is_picked)
+PICK_DEPENDENT_COLUMNS = frozenset(
+    name for name, column in (COLUMNS | OBJECT_COLUMNS).items() if column.is_picked
+)
 #: Columns written with every commit or report; the others only when a fact changes.
-_LIVELY = frozenset(name for name, column in COLUMNS.items() if not column.made_from)
+_COMMIT_COLUMNS = frozenset(name for name, column in COLUMNS.items() if not column.made_from)
 #: Columns that are read directly from the row of a host: all, and those of every write.
-PLAIN = [(name, column.read) for name, column in COLUMNS.items() if column.read is not None]
-PLAIN_LIVELY = [(name, read) for name, read in PLAIN if name in _LIVELY]
+PLAIN_COLUMNS = [(name, column.read) for name, column in COLUMNS.items() if column.read is not None]
+PLAIN_COMMIT_COLUMNS = [(name, read) for name, read in PLAIN_COLUMNS if name in _COMMIT_COLUMNS]
 #: Field of ``HostRow`` or ``HostFacts`` -> the columns that follow from it.
-MADE_FROM = {
-    field: tuple(n for n, other in (COLUMNS | OBJECTS).items() if field in other.made_from.split())
-    for column in (COLUMNS | OBJECTS).values()
+COLUMNS_BY_FIELD = {
+    field: tuple(
+        n for n, other in (COLUMNS | OBJECT_COLUMNS).items() if field in other.made_from.split()
+    )
+    for column in (COLUMNS | OBJECT_COLUMNS).values()
     for field in column.made_from.split()
 }
 #: Columns whose changes are counted; results that follow from them alone may be reused.
-FOLLOWED = frozenset(name for columns in MADE_FROM.values() for name in columns)
+VERSIONED_COLUMNS = frozenset(name for columns in COLUMNS_BY_FIELD.values() for name in columns)

@@ -12,18 +12,18 @@ from msgspec.structs import force_setattr, replace
 
 from gantt.core.messages.report import Hypervisor
 from gantt.core.resources.host import HostFacts, HostRow
-from gantt.core.table.columns import Codes, Columns, Interned, words_of, write_bits
+from gantt.core.table.columns import Codes, Columns, InternedFacts, words_of, write_bits
 
 #: Names of the parts of ``location``, the widest first, unless configured otherwise.
 LOCATION_PARTS = ('site', 'room', 'rack')
-LOW = 2**64 - 1
+LOW_64_BITS = 2**64 - 1
 #: First of the addresses that stand for IPv4.
-MAPPED = 0xFFFF << 32
+MAPPED_IPV4_PREFIX = 0xFFFF << 32
 #: Distinct sets of traits whose bits are remembered while encoding.
 _TRAIT_SETS_MAX = 4096
 
 
-class Facts:
+class FactCodes:
     """Codes of reported facts.
 
     :ivar platforms: distinct hypervisor reports, without the host's own names
@@ -32,11 +32,11 @@ class Facts:
     def __init__(self) -> None:
         self.trait_codes = Codes()
         self.locations = Codes([''])
-        self.platforms = Interned()
+        self.platforms = InternedFacts()
         self._trait_sets: dict[tuple[str, ...], tuple[list[str], dict[int, int]]] = {}
 
-    def copy(self) -> 'Facts':
-        other = Facts()
+    def copy(self) -> 'FactCodes':
+        other = FactCodes()
         other.trait_codes, other.locations = self.trait_codes.copy(), self.locations.copy()
         other.platforms = self.platforms.copy()
         return other
@@ -85,7 +85,7 @@ class Facts:
         column[i] = code
         self.platforms.compact(column[: columns.count])
         address = address_of(hypervisor.host_ip) or 0
-        columns.arrays['address'][:, i] = address >> 64, address & LOW
+        columns.arrays['address'][:, i] = address >> 64, address & LOW_64_BITS
 
 
 def address_of(text: str) -> int | None:
@@ -94,4 +94,4 @@ def address_of(text: str) -> int | None:
         address = ipaddress.ip_address(text.strip())
     except ValueError:
         return None
-    return int(address) | (MAPPED if address.version == 4 else 0)
+    return int(address) | (MAPPED_IPV4_PREFIX if address.version == 4 else 0)

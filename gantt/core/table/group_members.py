@@ -20,8 +20,8 @@ def members_by_row(
     """
     index, rows = hosts.placed, hosts.row_by_id
     if staying and index.leaving:
-        return _of_staying(hosts, group, consumer)
-    group_members, consumer_hosts = index.in_group(group.uuid), index.where(consumer)
+        return _count_staying(hosts, group, consumer)
+    group_members, consumer_hosts = index.in_group(group.uuid), index.providers_of(consumer)
     counts = {rows[provider_id]: len(members) for provider_id, members in group_members.items()}
     for provider_id in set(consumer_hosts) if consumer_hosts else ():
         if consumer in group_members.get(provider_id, ()):
@@ -30,7 +30,7 @@ def members_by_row(
             if not counts[row]:
                 del counts[row]
     for member in set(group.members) - {consumer} if group.members else ():
-        for provider_id in set(index.where(member)):
+        for provider_id in set(index.providers_of(member)):
             if member not in group_members.get(provider_id, ()):
                 row = rows[provider_id]
                 counts[row] = counts.get(row, 0) + 1
@@ -42,7 +42,7 @@ def members_by_row(
     return counts
 
 
-def _of_staying(hosts: HostTable, group: GroupRef, consumer: str) -> dict[int, int]:
+def _count_staying(hosts: HostTable, group: GroupRef, consumer: str) -> dict[int, int]:
     """Return :func:`members_by_row` of the members that stay on their hosts."""
     index, counts = hosts.placed, dict[int, int]()
     group_members = index.in_group(group.uuid)
@@ -50,18 +50,18 @@ def _of_staying(hosts: HostTable, group: GroupRef, consumer: str) -> dict[int, i
         (p, guest): n for p, guests in group_members.items() for guest, n in guests.items()
     }
     for member in group.members:
-        where = index.where(member)
+        where = index.providers_of(member)
         claim_counts |= {
             (p, member): where.count(p) for p in where if member not in group_members.get(p, ())
         }
     for (provider_id, guest), claims in claim_counts.items():
-        if guest != consumer and not index.leaves(provider_id, guest, claims):
+        if guest != consumer and not index.is_leaving(provider_id, guest, claims):
             row = hosts.row_by_id[provider_id]
             counts[row] = counts.get(row, 0) + 1
     if hosts.rows_of_services:
         _count_services(hosts.rows_of_services, counts)
     leaving_hosts = {provider_id for provider_id, _ in index.leaving}
-    _count_named(hosts, group.hosts, leaving_hosts | set(index.where(consumer)), counts)
+    _count_named(hosts, group.hosts, leaving_hosts | set(index.providers_of(consumer)), counts)
     return counts
 
 
@@ -94,7 +94,9 @@ def members_on_row(hosts: HostTable, group: GroupRef, row: int) -> int:
     provider_id, index = hosts.hosts[row].id, hosts.placed
     placed_members = index.in_group(group.uuid).get(provider_id, {})
     others = set(group.members).difference(placed_members)
-    count = len(placed_members) + sum(provider_id in index.where(member) for member in others)
+    count = len(placed_members) + sum(
+        provider_id in index.providers_of(member) for member in others
+    )
     if not count and hosts.names[row] in group.hosts:
         return int(hosts.row_of(hosts.names[row]) == row)
     return count

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from gantt.core.resources.host import HostFacts, HostRow
 
 #: Equal to no facts that can be reported, so that every column of a new host is written.
-_BLANK = HostFacts(location='\0')
+_BLANK_FACTS = HostFacts(location='\0')
 #: Indices that a copy shares until one of the two changes.
-_SHARED = ('_by_name', '_by_lower', '_by_node', '_service_of', '_nodes_of')
+_SHARED_INDICES = ('_by_name', '_by_lower', '_by_node', '_service_of', '_nodes_of')
 
 
 class HostIndex:
@@ -37,7 +37,7 @@ class HostIndex:
 
     def copy(self) -> 'HostIndex':
         other = HostIndex()
-        for name in _SHARED:
+        for name in _SHARED_INDICES:
             setattr(other, name, getattr(self, name))
         other.hosts, other.by_id = list(self.hosts), dict(self.by_id)
         other.names, other.nodes = list(self.names), list(self.nodes)
@@ -67,13 +67,13 @@ class HostIndex:
         nodes = [self.by_id[p] for p in self._nodes_of.get(name, ())]
         return nodes if row is None else [row, *nodes]
 
-    def service_apart(self, row: int) -> str:
+    def separate_service(self, row: int) -> str:
         """Return the service host of a row if it has another name, else ''."""
         return self._service_of.get(self.hosts[row].id, '') if self._service_of else ''
 
     def service_name(self, row: int) -> str:
         """Return the service host of a row: its own name, except for one of several nodes."""
-        return self.service_apart(row) or self.names[row]
+        return self.separate_service(row) or self.names[row]
 
     @property
     def services(self) -> list[str]:
@@ -89,7 +89,7 @@ class HostIndex:
 
     def rows_of_same_host(self, row: int) -> list[int]:
         """Return the row and the other rows of its service."""
-        service = self.service_apart(row)
+        service = self.separate_service(row)
         return self.rows_of_host(service) if service else [row]
 
     def rows_of_names(self, names: Iterable[str]) -> list[int]:
@@ -109,7 +109,7 @@ class HostIndex:
         self.by_id[row.id] = len(self.hosts)
         self.names.append('')
         self.nodes.append('')
-        self.hosts.append(HostRow(id=row.id, uuid='', name='', version=-1, facts=_BLANK))
+        self.hosts.append(HostRow(id=row.id, uuid='', name='', version=-1, facts=_BLANK_FACTS))
 
     def remove(self, i: int) -> None:
         """Remove a row, and move the last row into its place."""
@@ -131,7 +131,7 @@ class HostIndex:
 
     def _rename(self, i: int, name: str, node: str, service: str) -> None:
         """Replace the names of a row; ``service`` is '' if it equals the host's name."""
-        self._own()
+        self._unshare()
         provider_id = self.hosts[i].id
         old_service = self._service_of.pop(provider_id, '')
         if service:
@@ -153,10 +153,10 @@ class HostIndex:
             self._by_name[name] = provider_id
         self.names[i], self.nodes[i] = name, node
 
-    def _own(self) -> None:
+    def _unshare(self) -> None:
         """Copy the indices before a change, if snapshots share them."""
         if self._is_shared:
-            for name in _SHARED:
+            for name in _SHARED_INDICES:
                 setattr(self, name, dict(getattr(self, name)))
             self._is_shared = False
 

@@ -9,7 +9,6 @@ snapshot for ever.
 from collections.abc import Mapping
 from typing import Protocol
 
-import msgspec
 import numpy as np
 
 from gantt import exceptions
@@ -20,39 +19,16 @@ from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, Reporte
 from gantt.core.messages.request import Purpose, SelectDestinations, name_of
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Aggregate, HostKind, HostRow
-from gantt.core.table.by_class import ByClass
-from gantt.core.table.columns import Codes, IntArray
+from gantt.core.table.columns import ByClass, Codes, IntArray
 from gantt.core.table.placed_index import PlacedIndex
 from gantt.core.table.pools import SharedPools
 from gantt.core.topology import fit
-
-#: fact -> its source, if that is not the host's report.
-SOURCES = {
-    'used': 'claims',
-    'consumers': 'claims',
-    'disabled': 'operator',
-    'aggregates': 'api',
-}
-
-
-class Provenance(msgspec.Struct, frozen=True):
-    """Source of a fact.
-
-    :ivar source: report, claims, operator, api, or what a metric names
-    :ivar version: of the row the fact was read with
-    :ivar age_seconds: since it was reported; None: never reported
-    """
-
-    source: str
-    version: int
-    age_seconds: float | None
-
 
 #: Provider id -> class -> amount.
 Allocations = dict[int, dict[str, int]]
 
 
-class Rows(Protocol):
+class HostTableView(Protocol):
     """The attributes of the table that a view reads."""
 
     hosts: list[HostRow]
@@ -62,7 +38,6 @@ class Rows(Protocol):
     free: ByClass[np.int64]
     io_ops: IntArray
     now: float
-    default_zone: str
 
     @property
     def known_aggregates(self) -> Mapping[str, Aggregate]: ...
@@ -86,7 +61,7 @@ class HostState:
 
     __slots__ = ('_row', '_table', 'row')
 
-    def __init__(self, table: Rows, row: int) -> None:
+    def __init__(self, table: HostTableView, row: int) -> None:
         self._table = table
         self.row = row
         self._row: HostRow = table.hosts[row]
@@ -259,18 +234,18 @@ class HostState:
     @property
     def consumers(self) -> list[str]:
         """Consumers with a live claim here, each once."""
-        placed = self._table.placed.on(self.provider_id).values()
+        placed = self._table.placed.on_provider(self.provider_id).values()
         return list(dict.fromkeys(p.consumer for p in placed))
 
     @property
     def instances(self) -> int:
         """Number of live claims on the host."""
-        return len(self._table.placed.on(self.provider_id))
+        return len(self._table.placed.on_provider(self.provider_id))
 
     @property
     def flavors(self) -> list[str | None]:
         """Names of the flavors of live claims here, one for each; None: not known."""
-        return [p.flavor for p in self._table.placed.on(self.provider_id).values()]
+        return [p.flavor for p in self._table.placed.on_provider(self.provider_id).values()]
 
     @property
     def io_ops(self) -> int:
@@ -279,31 +254,8 @@ class HostState:
 
     def instances_of(self, group: str) -> list[str]:
         """Return the consumers of a server group that are on the host."""
-        placed = self._table.placed.on(self.provider_id).values()
+        placed = self._table.placed.on_provider(self.provider_id).values()
         return list(dict.fromkeys(p.consumer for p in placed if p.group == group))
-
-    def provenance(self, fact: str) -> Provenance:
-        """Return source, version and age of a fact, by the name of its property.
-
-        A metric is named ``metrics.<name>``.
-
-        :raises NotFound: no such fact
-        """
-        _, _, metric = fact.partition('metrics.')
-        if metric:
-            reported = self.metrics.get(metric)
-            if reported is None:
-                raise exceptions.NotFound(kind='metric', name=metric)
-            age = None if self.age_seconds is None else self.age_seconds + reported.age_seconds
-            return Provenance(reported.source or 'report', self.version, age)
-        if not isinstance(getattr(type(self), fact, None), property):
-            raise exceptions.NotFound(kind='fact', name=fact)
-        source = SOURCES.get(fact, 'report')
-        if fact == 'zone' and self.zone != (self._row.zone or self._table.default_zone):
-            source = 'api'
-        # Claims and operators' settings come from the database: as fresh as the row.
-        age = self.age_seconds if source == 'report' else 0.0
-        return Provenance(source, self.version, age)
 
     # -- claims ---------------------------------------------------------------
     def instance_claim(

@@ -3,7 +3,7 @@
 
 The table is a cache of the database, fed by change messages (``apply``), by the
 results of own commits (``correct_usage``) and, between the two, by the picks that are laid over it
-(``take`` and its inverse ``give``).  It consists of parts, each with the columns that it
+(``add_pick`` and its inverse ``remove_pick``).  It consists of parts, each with the columns that it
 writes and its own ``copy``.
 
 The version of a row is the version at which the host is known *completely*, with all claims
@@ -25,34 +25,59 @@ import numpy as np
 from msgspec.structs import replace
 
 from gantt import exceptions
+from gantt.core.candidates.query import CandidatesQuery, Part, query_of
 from gantt.core.messages import resource_classes
-from gantt.core.messages.request import RequestKind
+from gantt.core.messages.request import RequestKind, RequestSpec
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
-from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.resources.provider import PoolUsage, SharedPool
 from gantt.core.table.aggregates import Membership
 from gantt.core.table.caches import ArrayCache, MaskCache, Versions
-from gantt.core.table.columns import PLAIN, PLAIN_LIVELY, ROWS_MIN, IntArray
-from gantt.core.table.facts import LOCATION_PARTS, Facts
+from gantt.core.table.columns import (
+    PLAIN_COLUMNS,
+    PLAIN_COMMIT_COLUMNS,
+    ROWS_MIN,
+    BoolArray,
+    Columns,
+    FloatArray,
+    IntArray,
+)
+from gantt.core.table.facts import LOCATION_PARTS, FactCodes
 from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.table.placed_index import PlacedIndex
-from gantt.core.table.pooled_columns import PooledColumns, as_used
-from gantt.core.table.pools import NO_SHARES, SharedPools, Shares
-from gantt.core.table.topology import InsideColumns
-from gantt.core.table.usage import NO_PICKS, Pick, Unreported, UsageColumns
+from gantt.core.table.pools import NO_SHARES, SharedPools, Shares, in_one_piece
+from gantt.core.table.topology import TopologyColumns
+from gantt.core.table.usage import NO_PICKS, Pick, UnreportedPicks, UsageColumns
 from gantt.core.topology.free import FreeTopology
 
 
-class HostTable(PooledColumns):
-    """The table of all hosts; see the module docstring.  Not safe for concurrent writers.
+def row_with_usage(row: HostRow, usage: PoolUsage) -> HostRow:
+    """Return the row of a pool requested by itself, as an own commit left or read it."""
+    is_same = row.facts.inventories == usage.inventories
+    # Of a pool that was read, but not written, only the feed has the rest.
+    is_read = usage.version == row.version + 1 and not usage.is_written
+    return replace(
+        row,
+        version=row.version if is_read else usage.version,
+        facts=row.facts if is_same else replace(row.facts, inventories=usage.inventories),
+        used=usage.used,
+        foreign=usage.foreign,
+    )
+
+
+class HostTable(Columns):
+    """Cache of the state of all hosts, in columns.  Not safe for concurrent writers.
 
     :ivar now: seconds of the database's clock, set by the owner
     :ivar seq: number of folds and picks
     :ivar default_zone: the zone of a host that is in no other
     :ivar location_parts: names of the parts of ``location``, the widest first
-    :ivar alone: a table of the pools that may be requested alone; None: there are none
+    :ivar standalone: a table of the pools that may be requested by themselves; None: there are none
     """
+
+    # The query of the last request to the provider trees, and the state that it was made for.
+    _last_query: tuple[RequestSpec, object, CandidatesQuery] | None = None
 
     def __init__(self, *, default_zone: str = 'nova', rows: int = ROWS_MIN) -> None:
         super().__init__(rows)
@@ -60,7 +85,7 @@ class HostTable(PooledColumns):
         self.seq = 0
         self.default_zone = default_zone
         self.location_parts: Sequence[str] = LOCATION_PARTS
-        self.alone: HostTable | None = None
+        self.standalone: HostTable | None = None
         self.declared_metrics: dict[str, DeclaredMetric] = {}
         # Uuid of a server group -> its generation; a group of generation 0 is not in it.
         self._groups: dict[str, int] = {}
@@ -70,38 +95,60 @@ class HostTable(PooledColumns):
         self.versions = Versions()
         self.mask_cache = MaskCache()
         self.array_cache = ArrayCache(self.versions)
-        self._take_parts(
-            HostIndex(), UsageColumns(), Facts(), Membership(), InsideColumns(), PlacedIndex()
+        self._attach_parts(
+            HostIndex(), UsageColumns(), FactCodes(), Membership(), TopologyColumns(), PlacedIndex()
         )
         self.pools = SharedPools(self._index, self._membership, self.arrays, self.versions)
         for name in resource_classes.CORE_CLASSES:
             self.add_class(name)
 
-    def _take_parts(
+    def _attach_parts(
         self,
         index: HostIndex,
         usage: UsageColumns,
-        facts: Facts,
+        facts: FactCodes,
         membership: Membership,
-        inside: InsideColumns,
+        topology: TopologyColumns,
         placed: PlacedIndex,
     ) -> None:
-        """Adopt the parts, and publish their attributes that others read."""
-        self._index, self._usage, self._facts = index, usage, facts
-        self._membership, self._inside, self.placed = membership, inside, placed
-        self.hosts, self.names, self.nodes = index.hosts, index.names, index.nodes
-        self.row_of, self.row_by_id, self.row_of_id = index.row_of, index.by_id, index.by_id.get
-        self.rows_of_host, self.rows_of_same_host = index.rows_of_host, index.rows_of_same_host
-        self.rows_of_names, self.rows_of_nodes = index.rows_of_names, index.rows_of_nodes
-        self.service_name, self.known_row = index.service_name, index.known_row
-        self.classes, self.class_code = usage.classes, usage.classes.get
-        self.largest_floor, self.min_ceiling = usage.largest_floor, usage.min_ceiling
+        """Store the parts, and publish those of their attributes that readers use.
+
+        Parts change these in place, and so both names stay the same object; only aggregates are
+        replaced as a whole, and published again by ``set_aggregates``.
+        """
+        self._index = index
+        self._usage = usage
+        self._facts = facts
+        self._membership = membership
+        self._topology = topology
+        self.placed = placed
+        self.hosts = index.hosts
+        self.names = index.names
+        self.nodes = index.nodes
+        self.row_of = index.row_of
+        self.row_by_id = index.by_id
+        self.row_of_id = index.by_id.get
+        self.rows_of_host = index.rows_of_host
+        self.rows_of_same_host = index.rows_of_same_host
+        self.rows_of_names = index.rows_of_names
+        self.rows_of_nodes = index.rows_of_nodes
+        self.service_name = index.service_name
+        self.known_row = index.known_row
+        self.classes = usage.classes
+        self.class_code = usage.classes.get
+        self.largest_floor = usage.largest_floor
+        self.min_ceiling = usage.min_ceiling
         self.has_step = usage.has_step
-        self.trait_codes, self.locations = facts.trait_codes, facts.locations
-        self.platforms, self.kinds = facts.platforms, inside.kinds
-        self.zones, self.cells = membership.zones, membership.cells
-        self.aggregate_codes, self.aggregate_bits = membership.codes, membership.bits
-        self.known_aggregates, self.aggregate_metadata = membership.known, membership.metadata
+        self.trait_codes = facts.trait_codes
+        self.locations = facts.locations
+        self.platforms = facts.platforms
+        self.kinds = topology.kinds
+        self.zones = membership.zones
+        self.cells = membership.cells
+        self.aggregate_codes = membership.codes
+        self.aggregate_bits = membership.bits
+        self.known_aggregates = membership.known
+        self.aggregate_metadata = membership.metadata
 
     @classmethod
     def build(
@@ -114,7 +161,7 @@ class HostTable(PooledColumns):
         *,
         metrics: Iterable[DeclaredMetric] = (),
         pools: Iterable[SharedPool] = (),
-        alone: Sequence[HostChange] = (),
+        standalone: Sequence[HostChange] = (),
         default_zone: str = 'nova',
     ) -> 'HostTable':
         """Return a table of all hosts, as ``ChangeFeed.load_everything`` returns them."""
@@ -127,11 +174,11 @@ class HostTable(PooledColumns):
         table.set_metrics(metrics)
         table.set_aggregates(aggregates)
         for change in changes:
-            table._fold(change)
+            table._apply_host_change(change)
         table.renew()
         for pool in pools:
             table.set_pool(pool)
-        table.apply_alone(alone)
+        table.apply_standalone(standalone)
         return table
 
     # -- look-ups ----------------------------------------------------------------
@@ -143,9 +190,82 @@ class HostTable(PooledColumns):
         """Return the table that requests of a kind are placed on, as of the same time."""
         if kind is RequestKind.HOST:
             return self
-        self.alone = others = self.others
-        others.now, others.default_zone = self.now, self.default_zone
+        self.standalone = others = self.others
+        others.now = self.now
+        others.default_zone = self.default_zone
         return others
+
+    def served(self, name: str, amount: int) -> BoolArray | None:
+        """Return a mask of hosts for which a pool has an amount; None: no pool has the class."""
+        return self.pools.served(self.count, name, amount)
+
+    def nested_counts(self, part: Part) -> IntArray:
+        """Return the number of providers nested below each host that may supply a part, by row."""
+        return self.pools.nested.counts(part, self._rows_stamp(), self.row_by_id, self.count)
+
+    def nested_most(self, name: str) -> IntArray:
+        """Return the largest free amount of a class on one nested provider of each host, by row."""
+        return self.pools.nested.most(name, self._rows_stamp(), self.row_by_id, self.count)
+
+    def nested_tightest(self, part: Part, many: int) -> FloatArray:
+        """Return the share left on the tightest nested providers that may supply a part, by row.
+
+        See :meth:`gantt.core.table.nested.NestedProviders.tightest`.
+        """
+        nested = self.pools.nested
+        return nested.tightest(part, many, self._rows_stamp(), self.row_by_id, self.count)
+
+    def tree_query(self, spec: RequestSpec) -> CandidatesQuery:
+        """Return the query of a request to the provider tree of each host."""
+        # Filters, weighers and the search call this for the same request, one after the other.
+        stamp = (self.versions.of_columns(('aggregates',)), self.pools.nested.seq)
+        last_query = self._last_query
+        if last_query is not None and last_query[0] is spec and last_query[1] == stamp:
+            return last_query[2]
+        aggregates_by_uuid = self.known_aggregates
+
+        def find(name: str) -> frozenset[str]:
+            return frozenset(
+                (
+                    name,
+                    *(u for u, aggregate in aggregates_by_uuid.items() if aggregate.name == name),
+                )
+            )
+
+        query = query_of(spec.resources, spec.tree, self.pools.nested.of_class, find)
+        self._last_query = (spec, stamp, query)
+        return query
+
+    def _rows_stamp(self) -> object:
+        return self.versions.rows, self.count, self.pools.nested.seq
+
+    def has(self, row: int, name: str, amount: int) -> bool:
+        """Return whether a host itself has an amount of a class, in one piece."""
+        inventory = self.hosts[row].facts.inventories.get(name)
+        code = self.class_code(name)
+        return (
+            inventory is not None
+            and code is not None
+            and self.free.item(code, row) >= amount
+            and in_one_piece(inventory, amount)
+        )
+
+    def pool_for(self, row: int, name: str, amount: int) -> int | None:
+        """Return the pool that a host takes an amount from; None: itself, or no pool has it."""
+        if name not in self.pools.of_class or self.has(row, name, amount):
+            return None
+        return self.pools.choose(self.hosts[row].id, name, amount)
+
+    def providers_of(self, row: int, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
+        """Return provider id -> class -> amount of a claim on a host in its current state."""
+        host = int(self.ids[row])
+        if not (self.pools.of_class and self.pools.have_any(amounts)):
+            return {host: dict(amounts)}
+        amounts_by_provider: dict[int, dict[str, int]] = {host: {}}
+        for name, amount in amounts.items():
+            pool = self.pool_for(row, name, amount)
+            amounts_by_provider.setdefault(host if pool is None else pool, {})[name] = amount
+        return amounts_by_provider
 
     def host_state(self, name_or_row: str | int) -> HostState:
         """Return a typed view of one row, valid until the table changes.
@@ -170,16 +290,21 @@ class HostTable(PooledColumns):
     def aggregates_of(self, row: HostRow) -> list[str]:
         """Return the uuids of the aggregates that a host is in, oldest first."""
         i = self.row_of_id(row.id)
-        return self._membership.of(row, '' if i is None else self._index.service_apart(i))
+        return self._membership.of(row, '' if i is None else self._index.separate_service(i))
 
     def rows_of_consumer(self, consumer: str) -> list[int]:
         """Return the rows of the hosts where a consumer has a live claim."""
-        rows = map(self.row_of_id, self.placed.where(consumer))
+        rows = map(self.row_of_id, self.placed.providers_of(consumer))
         return [row for row in rows if row is not None]
 
     def zone_name(self, row: int) -> str:
         """Return the availability zone of a row."""
         return self.zones.names[self.zone[row]] or self.default_zone
+
+    def zone_names(self, rows: Sequence[int]) -> list[str]:
+        """Return the availability zone of each of these rows."""
+        names, zone = self.zones.names, self.zone
+        return [names[zone[row]] or self.default_zone for row in rows]
 
     def cell_name(self, row: int) -> str | None:
         """Return the cell of a row, None if it has none."""
@@ -193,10 +318,10 @@ class HostTable(PooledColumns):
         """Return the capacity of a class by row."""
         return self.cap[code]
 
-    def room(self, row: int) -> FreeTopology:
+    def free_topology(self, row: int) -> FreeTopology:
         """Return the free topology of a host; not to be modified."""
         host = self.hosts[row]
-        return self._inside.room(host, self.placed.on(host.id))
+        return self._topology.free_topology(host, self.placed.on_provider(host.id))
 
     def count_stale(self, limit: float) -> int:
         """Count the hosts that last reported more than ``limit`` seconds ago, or never."""
@@ -239,14 +364,14 @@ class HostTable(PooledColumns):
         return [
             HostChange(
                 provider_id=row.id,
-                row=self._with_picks(row),
-                placed=list(self.placed.on(row.id).values()),
+                row=self._row_with_picks(row),
+                placed=list(self.placed.on_provider(row.id).values()),
             )
             for row in self.hosts
         ]
 
-    def _with_picks(self, row: HostRow) -> HostRow:
-        picks = self._usage.laid.get(row.id)
+    def _row_with_picks(self, row: HostRow) -> HostRow:
+        picks = self._usage.picks_by_host.get(row.id)
         if not picks:
             return row
         used = dict(row.used)
@@ -272,13 +397,13 @@ class HostTable(PooledColumns):
         """
         self.check_writable()
         count = self.count
-        changed = self._fold(change)
+        changed = self._apply_host_change(change)
         if self.count != count:
             self.renew()
         return changed
 
     def correct_usage(self, row: HostRow, claims: Container[str] | None = None) -> None:
-        """Update a host after an own commit; the placed claims stay as ``take`` noted them.
+        """Update a host after an own commit; the placed claims stay as ``add_pick`` noted them.
 
         If its version is the next one, the host is completely known.  Otherwise other instances
         have written it since: its usage is adopted, and the rest is unknown until a change arrives.
@@ -288,10 +413,10 @@ class HostTable(PooledColumns):
         self.check_writable()
         i = self.row_of_id(row.id)
         if i is not None:
-            self._write(i, self._usage.committed(self.hosts[i], row, claims))
+            self._write(i, self._usage.committed_row(self.hosts[i], row, claims))
             self.seq += 1
 
-    def stepped(
+    def rows_at_versions(
         self, versions: Mapping[int, int], claims: Container[str] | None = None
     ) -> list[HostRow]:
         """Return the rows for ``correct_usage`` where an own commit returned only versions.
@@ -301,7 +426,7 @@ class HostTable(PooledColumns):
         """
         row_versions = ((self.row_of_id(pid), version) for pid, version in versions.items())
         return [
-            self._usage.stepped(self.hosts[i], version, claims)
+            self._usage.row_at_version(self.hosts[i], version, claims)
             for i, version in row_versions
             if i is not None
         ]
@@ -315,42 +440,72 @@ class HostTable(PooledColumns):
         self.check_writable()
         membership = self._membership
         membership.replace(aggregates)
-        self.known_aggregates, self.aggregate_metadata = membership.known, membership.metadata
+        self.known_aggregates = membership.known
+        self.aggregate_metadata = membership.metadata
         self.versions.touch(('aggregates', 'zone'))
         for i, row in enumerate(self.hosts):
-            membership.write(self, i, row, self._index.service_apart(i))
+            membership.write(self, i, row, self._index.separate_service(i))
         self.facts_seq += 1
         self.seq += 1
-        if self.alone is not None:
-            self.alone.set_aggregates(aggregates)
+        if self.standalone is not None:
+            self.standalone.set_aggregates(aggregates)
 
-    def apply_alone(self, changes: Sequence[HostChange]) -> None:
-        """Fold changes of pools that may be requested alone."""
+    def set_pool(self, pool: SharedPool) -> bool:
+        """Replace a shared pool with its current state.
+
+        :returns: False if it is not newer than the known state, or has become a host
+        """
+        self.check_writable()
+        if self.row_of_id(pool.id) is not None:
+            return False
+        for name in sorted(pool.inventories):
+            self.add_class(name)
+        changed = self.pools.put(pool)
+        self.seq += changed
+        return changed
+
+    def correct_pool(self, usage: PoolUsage, claims: Container[str] = ()) -> None:
+        """Update the usage of a pool as an own commit left it, or read it under the lock.
+
+        :param claims: ids of the claims that the commit created
+        """
+        self.check_writable()
+        for name in sorted(usage.inventories):
+            self.add_class(name)
+        self.pools.correct(usage, claims)
+        self.seq += 1
+        pools = self.standalone
+        if pools is not None and (i := pools.row_of_id(usage.id)) is not None:
+            pools.correct_usage(row_with_usage(pools.hosts[i], usage), claims)
+
+    def remove_pool(self, pool_id: int) -> bool:
+        """Remove a pool that was deleted or shares no more; return whether it was known."""
+        self.check_writable()
+        changed = self.pools.remove(pool_id)
+        self.seq += changed
+        return changed
+
+    def apply_standalone(self, changes: Sequence[HostChange]) -> None:
+        """Fold changes of pools that may be requested by themselves."""
         if changes:
-            self.alone = self.others
+            self.standalone = self.others
         for change in changes:
             self.others.apply(change)
 
     @property
     def others(self) -> 'HostTable':
-        """Table of the pools that may be requested alone; an empty one if there are none."""
-        return self._empty() if self.alone is None else self.alone
+        """Table of the pools that may be requested by themselves; empty if there are none."""
+        return self._empty_table() if self.standalone is None else self.standalone
 
     def known_pools(self) -> set[int]:
         """Return the ids of all known providers that are not hosts."""
-        return {*self.pools.of_id, *self.others.row_by_id}
+        return {*self.pools.by_id, *self.others.row_by_id}
 
-    def _empty(self) -> 'HostTable':
+    def _empty_table(self) -> 'HostTable':
         """Return a table without hosts, with the same aggregates."""
         other = HostTable(default_zone=self.default_zone)
         other.set_aggregates(list(self.known_aggregates.values()))
         return other
-
-    def correct_pool(self, usage: PoolUsage, claims: Container[str] = ()) -> None:
-        super().correct_pool(usage, claims)
-        alone = self.alone
-        if alone is not None and (i := alone.row_of_id(usage.id)) is not None:
-            alone.correct_usage(as_used(alone.hosts[i], usage), claims)
 
     def set_groups(self, groups: Mapping[str, int], whole: bool = False) -> None:
         """Update the generations of server groups; 0 removes a group.
@@ -375,7 +530,7 @@ class HostTable(PooledColumns):
 
     # -- picks -------------------------------------------------------------------
 
-    def take(
+    def add_pick(
         self,
         provider_id: int,
         amounts: Mapping[str, int],
@@ -391,13 +546,13 @@ class HostTable(PooledColumns):
         """
         self.check_writable()
         i = self.row_of_id(provider_id)
-        if i is None and self.alone is not None:
-            return self.alone.take(provider_id, amounts, placed, shares)
+        if i is None and self.standalone is not None:
+            return self.standalone.add_pick(provider_id, amounts, placed, shares)
         if i is None:
             raise exceptions.Bug(invariant=f'a pick is on a known host, not {provider_id}')
         host = self.hosts[i]
-        placed_here, was_there = self.placed.add(placed)
-        pick = Pick(amounts, placed, was_there)
+        placed_here, replaces_claim = self.placed.add(placed)
+        pick = Pick(amounts, placed, replaces_claim)
         if shares is not None:
             pick = replace(pick, shares=shares or None)
         elif self.pools.of_class and self.pools.have_any(amounts):
@@ -408,15 +563,15 @@ class HostTable(PooledColumns):
                 shares=amounts_by_provider or None,
             )
         if pick.shares is not None:
-            self.pools.lay(provider_id, placed.claim_id, pick.shares)
-        self._usage.lay(self, i, host, pick)
+            self.pools.add_shares(provider_id, placed.claim_id, pick.shares)
+        self._usage.add_pick(self, i, host, pick)
         if placed.layout is not None:
-            self._inside.lay(self, i, host, placed_here, placed.layout, not was_there)
+            self._topology.add_layout(self, i, host, placed_here, placed.layout, not replaces_claim)
         self.instances[i] = len(placed_here)
         self.seq += 1
         return pick.shares or NO_SHARES
 
-    def take_alike(
+    def add_equal_picks(
         self,
         amounts: Mapping[str, int],
         placed: Sequence[Placed],
@@ -425,7 +580,7 @@ class HostTable(PooledColumns):
     ) -> None:
         """Lay picks of the same amounts, and without layouts, over the hosts at ``rows``.
 
-        Equivalent to one ``take`` per pick, but each host is written once.
+        Equivalent to one ``add_pick`` per pick, but each host is written once.
 
         :param shares: amounts that each pick uses of pools, over which it is laid already; all
             have the same classes
@@ -433,23 +588,25 @@ class HostTable(PooledColumns):
         """
         self.check_writable()
         if self.pools.have_any(amounts) and len(shares) < len(placed):
-            raise exceptions.Bug(invariant='of what hosts share each pick says what it takes')
+            raise exceptions.Bug(invariant='picks of a class that a pool has name their shares')
         if shares:
             pooled = {name for amounts_of_pool in shares[0].values() for name in amounts_of_pool}
             amounts = {name: n for name, n in amounts.items() if name not in pooled}
         picks_by_row: dict[int, list[Pick]] = {}
         for row, claim, pool_shares in zip(rows, placed, shares or repeat(None), strict=False):
-            _, was_there = self.placed.add(claim)
-            pick = Pick(amounts, claim, was_there, shares=pool_shares or None)
+            _, replaces_claim = self.placed.add(claim)
+            pick = Pick(amounts, claim, replaces_claim, shares=pool_shares or None)
             picks_by_row.setdefault(row, []).append(pick)
         for row, picks in picks_by_row.items():
             host = self.hosts[row]
-            self._usage.lay_alike(self, row, host, picks)
-            self.instances[row] = len(self.placed.on(host.id))
+            self._usage.add_equal_picks(self, row, host, picks)
+            self.instances[row] = len(self.placed.on_provider(host.id))
         self.seq += len(placed)
 
-    def give(self, provider_id: int, amounts: Mapping[str, int], claim_id: str) -> Pick | None:
-        """Undo a ``take``.  A pick that the host's row contains meanwhile is a claim and stays.
+    def remove_pick(
+        self, provider_id: int, amounts: Mapping[str, int], claim_id: str
+    ) -> Pick | None:
+        """Undo a ``add_pick``.  A pick that the host's row contains meanwhile is a claim and stays.
 
         So does a claim that was on the host before: a repeat may pick its own place.
 
@@ -457,40 +614,40 @@ class HostTable(PooledColumns):
         """
         self.check_writable()
         i = self.row_of_id(provider_id)
-        if i is None and self.alone is not None and provider_id in self.alone.row_by_id:
-            return self.alone.give(provider_id, amounts, claim_id)
-        pick = None if i is None else self._usage.lift(self, i, self.hosts[i], claim_id)
+        if i is None and self.standalone is not None and provider_id in self.standalone.row_by_id:
+            return self.standalone.remove_pick(provider_id, amounts, claim_id)
+        pick = None if i is None else self._usage.remove_pick(self, i, self.hosts[i], claim_id)
         if pick is None:
             self.pools.forget(provider_id, claim_id)
         elif pick.shares is not None:
-            self.pools.lift(provider_id, claim_id, pick.shares)
-        if i is None or pick is None or pick.was_there:
+            self.pools.remove_shares(provider_id, claim_id, pick.shares)
+        if i is None or pick is None or pick.replaces_claim:
             return pick
         self.placed.remove(provider_id, claim_id)
-        placed_here = self.placed.on(provider_id)
+        placed_here = self.placed.on_provider(provider_id)
         if pick.placed.layout is not None:
-            self._inside.write(self, i, self.hosts[i], placed_here)
+            self._topology.write(self, i, self.hosts[i], placed_here)
         self.instances[i] = len(placed_here)
         self.seq += 1
         return pick
 
-    def pending_of(self, provider_id: int) -> list[str]:
+    def pending_claims_of(self, provider_id: int) -> list[str]:
         """Return the claim ids of the picks that the row of a host does not contain yet."""
-        return list(self._usage.laid.get(provider_id, NO_PICKS))
+        return list(self._usage.picks_by_host.get(provider_id, NO_PICKS))
 
     def picks(self) -> dict[int, int]:
         """Return row -> number of picks laid over it that it does not contain yet."""
         rows = self.row_by_id
-        return {rows[p]: len(picks) for p, picks in self._usage.laid.items() if p in rows}
+        return {rows[p]: len(picks) for p, picks in self._usage.picks_by_host.items() if p in rows}
 
     def unreported_claims(self) -> dict[int, dict[str, float]]:
         """Return committed picks that no report can contain yet; see ``core.table.usage``."""
         return self._usage.unreported.as_dict()
 
-    def set_fresh_picks(self, picks: Mapping[int, Mapping[str, float]]) -> None:
+    def set_unreported_claims(self, picks: Mapping[int, Mapping[str, float]]) -> None:
         """Replace the unreported picks, as :meth:`unreported_claims` returned them."""
         self.check_writable()
-        self._usage.unreported = Unreported(picks)
+        self._usage.unreported = UnreportedPicks(picks)
         for provider_id in picks:
             i = self.row_of_id(provider_id)
             if i is not None:
@@ -501,28 +658,32 @@ class HostTable(PooledColumns):
 
     def snapshot(self) -> 'HostTable':
         """Return a read-only independent copy."""
-        return self._clone(writable=False)
+        return self._copy_table(writable=False)
 
     def copy(self) -> 'HostTable':
         """Return a writable independent copy, for a dry run or a what-if."""
-        return self._clone(writable=True)
+        return self._copy_table(writable=True)
 
-    def _clone(self, writable: bool) -> 'HostTable':
+    def _copy_table(self, writable: bool) -> 'HostTable':
         other: HostTable = HostTable.__new__(HostTable)
         self.copy_columns(other, writable)
-        other.now, other.seq, other.default_zone = self.now, self.seq, self.default_zone
+        other.now = self.now
+        other.seq = self.seq
+        other.default_zone = self.default_zone
         other.location_parts = self.location_parts
-        other.alone = None if self.alone is None else self.alone._clone(writable)
+        other.standalone = (
+            None if self.standalone is None else self.standalone._copy_table(writable)
+        )
         other.declared_metrics, other._groups = self.declared_metrics, dict(self._groups)
         other._packed_ids = self._packed_ids
         other.versions, other.mask_cache = self.versions.copy(), MaskCache()
         other.array_cache = ArrayCache(other.versions)
-        other._take_parts(
+        other._attach_parts(
             self._index.copy(),
             self._usage.copy(),
             self._facts.copy(),
             self._membership.copy(),
-            self._inside.copy(),
+            self._topology.copy(),
             self.placed.copy(),
         )
         other.pools = self.pools.copy(other._index, other._membership, other.arrays, other.versions)
@@ -530,7 +691,7 @@ class HostTable(PooledColumns):
 
     # -- inside ------------------------------------------------------------------
 
-    def _fold(self, change: HostChange) -> bool:
+    def _apply_host_change(self, change: HostChange) -> bool:
         row, i = change.row, self.row_of_id(change.provider_id)
         if row is None:
             if i is not None:
@@ -542,21 +703,21 @@ class HostTable(PooledColumns):
             i = self._append(row)
         elif row.version <= self.hosts[i].version:
             return False
-        self._fold_placed(i, row, change.placed)
+        self._apply_placed(i, row, change.placed)
         self._write(i, row)
-        self._inside.layouts_changed(self, i, row, self.placed.on(row.id))
+        self._topology.layouts_changed(self, i, row, self.placed.on_provider(row.id))
         self.seq += 1
         return True
 
-    def _fold_placed(self, i: int, row: HostRow, placed: Iterable[Placed]) -> None:
+    def _apply_placed(self, i: int, row: HostRow, placed: Iterable[Placed]) -> None:
         # A claim on something below or beside the host counts as being on the host.
         placed_claims = {
             p.claim_id: p if p.provider_id == row.id else replace(p, provider_id=row.id)
             for p in placed
         }
-        self._usage.contained(row, placed_claims)
+        self._usage.drop_contained(row, placed_claims)
         # Picks that the change does not contain stay laid over it.
-        for claim_id, pick in self._usage.laid.get(row.id, NO_PICKS).items():
+        for claim_id, pick in self._usage.picks_by_host.get(row.id, NO_PICKS).items():
             placed_claims[claim_id] = pick.placed
         self._usage.unreported.keep(row.id, placed_claims)
         self.placed.replace(row.id, placed_claims)
@@ -576,7 +737,7 @@ class HostTable(PooledColumns):
         self.placed.replace(provider_id, {})
         self.pools.forget(provider_id)
         self._usage.forget(provider_id)
-        self._inside.forget(provider_id)
+        self._topology.forget(provider_id)
         self.move_row(self.count - 1, i)
         self.count -= 1
         self.versions.rows += 1
@@ -588,12 +749,12 @@ class HostTable(PooledColumns):
         old, arrays = self.hosts[i], self.arrays
         if old.version >= 0 and old.differs_in_counters_only(row):
             self.hosts[i] = row
-            for name, read in PLAIN_LIVELY:
+            for name, read in PLAIN_COMMIT_COLUMNS:
                 arrays[name][i] = read(row)
             if row.foreign != old.foreign:
                 self._usage.write(self, i, row)
             else:
-                self._usage.follow(self, i, row)
+                self._usage.follow_usage(self, i, row)
             return
         moved = self._index.rename(i, row)
         if old.facts is not row.facts and old.facts != row.facts:
@@ -603,10 +764,10 @@ class HostTable(PooledColumns):
             row = msgspec.structs.replace(row, facts=old.facts)  # one copy is enough
         self.hosts[i] = row
         if moved or old.membership != row.membership or old.version < 0:
-            self._membership.write(self, i, row, self._index.service_apart(i))
+            self._membership.write(self, i, row, self._index.separate_service(i))
         if self.versions.note(old, row):
             self.facts_seq += 1
-        self._inside.facts_changed(self, i, row, self.placed.on(row.id), old.facts)
-        for name, read in PLAIN:
+        self._topology.facts_changed(self, i, row, self.placed.on_provider(row.id), old.facts)
+        for name, read in PLAIN_COLUMNS:
             self.arrays[name][i] = read(row)
         self._usage.write(self, i, row)

@@ -9,7 +9,7 @@ from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 
-def values(hosts: HostTable, name: str) -> FloatArray | None:
+def metric_values(hosts: HostTable, name: str) -> FloatArray | None:
     """Return a metric by row, NaN where it is ignored; None: no host has it.  Read-only."""
     measured = hosts.metrics.get(name)
     declared = hosts.declared_metrics.get(name)
@@ -22,17 +22,17 @@ def values(hosts: HostTable, name: str) -> FloatArray | None:
     if declared.upper is not None:
         ignored |= measured > declared.upper
     if declared.stale_seconds is not None:
-        ignored |= ages(hosts, name) > declared.stale_seconds
+        ignored |= metric_ages(hosts, name) > declared.stale_seconds
     return np.where(ignored, np.nan, measured) if ignored.any() else measured
 
 
-def may_age(hosts: HostTable, names: Iterable[str]) -> bool:
+def may_expire(hosts: HostTable, names: Iterable[str]) -> bool:
     """Return whether one of the metrics may become too old by time alone."""
     declared = hosts.declared_metrics
     return any(name in declared and declared[name].stale_seconds is not None for name in names)
 
 
-def ages(hosts: HostTable, name: str, rows: IntArray | None = None) -> FloatArray:
+def metric_ages(hosts: HostTable, name: str, rows: IntArray | None = None) -> FloatArray:
     """Return the seconds since a metric was measured, as reported: of ``rows``, or of all."""
     reported, age_values = hosts.reported_at, hosts.metric_ages.get(name)
     if rows is not None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from gantt.core.messages.report import HostReport
 
 #: Upper bound of declarations: each may cost a column.
-DECLARED_MAX = 1024
+DECLARED_METRICS_MAX = 1024
 #: Metrics that resource trackers count beside ``stats.…``: no declaration is needed.
-COUNTED = frozenset({'running_vms', 'current_workload'})
+COUNTED_METRICS = frozenset({'running_vms', 'current_workload'})
 #: Bounds are no larger, so that sums of them are numbers.
-BOUND_MAX = 1e15
+METRIC_BOUND_MAX = 1e15
 
 
 class DeclaredMetric(Message, frozen=True, kw_only=True):
@@ -55,8 +55,8 @@ def check(metric: DeclaredMetric) -> None:
     """
     for field in ('lower', 'upper', 'stale_seconds'):
         value = getattr(metric, field)
-        if value is not None and not (math.isfinite(value) and abs(value) <= BOUND_MAX):
-            _refuse(field, f'expected -{BOUND_MAX:g} to {BOUND_MAX:g}, got {value:g}')
+        if value is not None and not (math.isfinite(value) and abs(value) <= METRIC_BOUND_MAX):
+            _refuse(field, f'expected -{METRIC_BOUND_MAX:g} to {METRIC_BOUND_MAX:g}, got {value:g}')
     if metric.stale_seconds is not None and metric.stale_seconds <= 0:
         _refuse('stale_seconds', f'expected more than 0, got {metric.stale_seconds:g}')
     if metric.lower is not None and metric.upper is not None and metric.lower >= metric.upper:
@@ -76,7 +76,7 @@ def check_report(
     metrics = {} if report.metrics is msgspec.UNSET else report.metrics
     for name, metric in metrics.items():
         declaration = declared.get(name)
-        if declaration is None and (name.startswith('stats.') or name in COUNTED):
+        if declaration is None and (name.startswith('stats.') or name in COUNTED_METRICS):
             continue
         field = f'{inside}.metrics.{name}'
         if declaration is None:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from gantt.core.resources.host import Placed
 
-_NOTHING: dict[str, Placed] = {}
-_NOBODY: Mapping[tuple[int, str], int] = {}
+_NO_CLAIMS: dict[str, Placed] = {}
+_NOBODY_LEAVING: Mapping[tuple[int, str], int] = {}
 #: Upper bound of remembered additions and removals of flavors.
-MOVED_MAX = 4096
+FLAVOR_MOVES_MAX = 4096
 #: Attribute of guests -> provider id -> number of live claims.
-Counts = dict[str, dict[int, int]]
+CountsByAttribute = dict[str, dict[int, int]]
 
 
 class PlacedIndex:
@@ -24,69 +24,70 @@ class PlacedIndex:
 
     def __init__(self) -> None:
         #: (provider id, consumer) -> number of claims, for consumers leaving in the same request.
-        self.leaving: Mapping[tuple[int, str], int] = _NOBODY
+        self.leaving: Mapping[tuple[int, str], int] = _NOBODY_LEAVING
         #: Provider id -> claim id -> claim.  All other parts follow from it.
-        self._on: dict[int, dict[str, Placed]] = {}
+        self._by_provider: dict[int, dict[str, Placed]] = {}
         #: Hosts whose dictionary no other index shares: those written since a copy.
-        self._own: set[int] = set()
-        # consumer -> provider ids; None: it is built at the next look-up
-        self._consumers: dict[str, tuple[int, ...]] | None = {}
+        self._unshared_providers: set[int] = set()
+        # Consumer -> provider id, or several; None: it is built at the next look-up.  Nearly all
+        # have one claim: a tuple for each of them would be an eighth of a claim's memory.
+        self._consumers: dict[str, int | tuple[int, ...]] | None = {}
         # group -> provider id -> consumer -> number of claims
         self._groups: dict[str, dict[int, dict[str, int]]] | None = {}
         # image -> provider id -> number of claims; None: not requested yet
-        self._images: Counts | None = None
+        self._images: CountsByAttribute | None = None
         # flavor, '' if it is not known -> provider id -> number of claims; None: likewise
-        self._flavors: Counts | None = None
+        self._flavors: CountsByAttribute | None = None
         # Hosts on which the first claim of a flavor was added or the last removed, newest last.
-        self._moved: list[int] = []
-        self._forgotten = 0  # number of earlier entries that were dropped
+        self._flavor_moves: list[int] = []
+        self._forgotten_moves = 0  # number of earlier entries that were dropped
 
     def copy(self) -> 'PlacedIndex':
         """Return an independent index; its parts by consumer and by group are built on demand."""
         other = PlacedIndex()
-        other._on = dict(self._on)
-        self._own = set()
+        other._by_provider = dict(self._by_provider)
+        self._unshared_providers = set()
         other._consumers = other._groups = None
         return other
 
-    def on(self, provider_id: int) -> dict[str, Placed]:
+    def on_provider(self, provider_id: int) -> dict[str, Placed]:
         """Return claim id -> claim of one host; not to be edited, nor kept over a write."""
-        return self._on.get(provider_id, _NOTHING)
+        return self._by_provider.get(provider_id, _NO_CLAIMS)
 
-    def where(self, consumer: str) -> tuple[int, ...]:
+    def providers_of(self, consumer: str) -> tuple[int, ...]:
         """Return the provider ids of the hosts on which a consumer has live claims."""
         if self._consumers is None:
-            self._index()
+            self._build_index()
         assert self._consumers is not None
-        return self._consumers.get(consumer, ())
+        return _ids(self._consumers.get(consumer))
 
     def in_group(self, group: str) -> Mapping[int, Mapping[str, int]]:
         """Return provider id -> consumer -> number of live claims, of a group's members."""
         if self._groups is None:
-            self._index()
+            self._build_index()
         assert self._groups is not None
         return self._groups.get(group, {})
 
-    def leaves(self, provider_id: int, consumer: str, claims: int) -> bool:
+    def is_leaving(self, provider_id: int, consumer: str, claims: int) -> bool:
         """Return whether a consumer leaves a host with all its claims there; see ``leaving``."""
         return claims <= self.leaving.get((provider_id, consumer), 0)
 
     def by_image(self) -> Mapping[str, Mapping[int, int]]:
         """Return image properties -> provider id -> number of live claims."""
         if self._images is None:
-            images: Counts = {}
+            images: CountsByAttribute = {}
             for placed in self:
                 if placed.image is not None:
-                    _count(images, placed.image, placed.provider_id, 1)
+                    _add_count(images, placed.image, placed.provider_id, 1)
             self._images = images
         return self._images
 
     def by_flavor(self) -> Mapping[str, Mapping[int, int]]:
         """Return flavor, '' if it is not known -> provider id -> number of live claims."""
         if self._flavors is None:
-            flavors: Counts = {}
+            flavors: CountsByAttribute = {}
             for placed in self:
-                _count(flavors, placed.flavor or '', placed.provider_id, 1)
+                _add_count(flavors, placed.flavor or '', placed.provider_id, 1)
             self._flavors = flavors
         return self._flavors
 
@@ -95,31 +96,31 @@ class PlacedIndex:
 
         The hosts are None if that is too long ago to be known.
         """
-        count = self._forgotten + len(self._moved)
-        if since < self._forgotten:
+        count = self._forgotten_moves + len(self._flavor_moves)
+        if since < self._forgotten_moves:
             return count, None
-        return count, set(self._moved[since - self._forgotten :])
+        return count, set(self._flavor_moves[since - self._forgotten_moves :])
 
     def __iter__(self) -> Iterator[Placed]:
-        for placed in self._on.values():
+        for placed in self._by_provider.values():
             yield from placed.values()
 
     def replace(self, provider_id: int, placed: dict[str, Placed]) -> None:
         """Replace all claims on one host; the index owns ``placed`` from then on."""
-        old = self.on(provider_id)
+        old = self.on_provider(provider_id)
         if old == placed:
             return
         for claim_id, removed in old.items():
             if placed.get(claim_id) != removed:
-                self._forget(removed)
+                self._unindex_claim(removed)
         for claim_id, added in placed.items():
             if old.get(claim_id) != added:
-                self._note(added)
+                self._index_claim(added)
         if placed:
-            self._on[provider_id] = placed
-            self._own.add(provider_id)
+            self._by_provider[provider_id] = placed
+            self._unshared_providers.add(provider_id)
         else:
-            self._drop(provider_id)
+            self._drop_provider(provider_id)
 
     def add(self, placed: Placed) -> tuple[Mapping[str, Placed], bool]:
         """Add a claim.
@@ -129,85 +130,82 @@ class PlacedIndex:
         claims = self._writable(placed.provider_id)
         old = claims.get(placed.claim_id)
         if old is not None:
-            self._forget(old)
+            self._unindex_claim(old)
         claims[placed.claim_id] = placed
-        self._note(placed)
+        self._index_claim(placed)
         return claims, old is not None
 
     def remove(self, provider_id: int, claim_id: str) -> None:
         """Remove a claim, if it is there."""
-        removed = self.on(provider_id).get(claim_id)
+        removed = self.on_provider(provider_id).get(claim_id)
         if removed is None:
             return
         claims = self._writable(provider_id)
         del claims[claim_id]
         if not claims:
-            self._drop(provider_id)
-        self._forget(removed)
+            self._drop_provider(provider_id)
+        self._unindex_claim(removed)
 
     def _writable(self, provider_id: int) -> dict[str, Placed]:
         """Return the dictionary of one host, to be edited."""
-        if provider_id in self._own:
-            return self._on[provider_id]
+        if provider_id in self._unshared_providers:
+            return self._by_provider[provider_id]
         # Copying all is many times faster than copying only the entries that stay.
-        claims = self._on[provider_id] = self._on.get(provider_id, _NOTHING).copy()
-        self._own.add(provider_id)
+        claims = self._by_provider[provider_id] = self._by_provider.get(
+            provider_id, _NO_CLAIMS
+        ).copy()
+        self._unshared_providers.add(provider_id)
         return claims
 
-    def _drop(self, provider_id: int) -> None:
-        self._on.pop(provider_id, None)
-        self._own.discard(provider_id)
+    def _drop_provider(self, provider_id: int) -> None:
+        self._by_provider.pop(provider_id, None)
+        self._unshared_providers.discard(provider_id)
 
-    def _index(self) -> None:
+    def _build_index(self) -> None:
         # Filled in locals first: readers of a snapshot may come from many threads.
-        consumers: dict[str, tuple[int, ...]] = {}
+        consumers: dict[str, int | tuple[int, ...]] = {}
         groups: dict[str, dict[int, dict[str, int]]] = {}
-        for provider_id, claims in self._on.items():
-            alone = (provider_id,)
-            for placed in claims.values():
-                provider_ids = consumers.get(placed.consumer)
-                consumers[placed.consumer] = (
-                    alone if provider_ids is None else (*provider_ids, provider_id)
-                )
-                _note_member(groups, placed)
-        self._groups, self._consumers = groups, consumers
+        for placed in self:
+            _note_consumer(consumers, placed)
+            _note_member(groups, placed)
+        self._groups = groups
+        self._consumers = consumers
 
-    def _count(self, placed: Placed, step: int) -> None:
+    def _count_attributes(self, placed: Placed, step: int) -> None:
         if self._images is not None and placed.image is not None:
-            _count(self._images, placed.image, placed.provider_id, step)
-        if self._flavors is not None and _count(
+            _add_count(self._images, placed.image, placed.provider_id, step)
+        if self._flavors is not None and _add_count(
             self._flavors, placed.flavor or '', placed.provider_id, step
         ):
-            if len(self._moved) >= MOVED_MAX:
-                self._forgotten += len(self._moved)
-                self._moved.clear()
-            self._moved.append(placed.provider_id)
+            if len(self._flavor_moves) >= FLAVOR_MOVES_MAX:
+                self._forgotten_moves += len(self._flavor_moves)
+                self._flavor_moves.clear()
+            self._flavor_moves.append(placed.provider_id)
 
-    def _note(self, placed: Placed) -> None:
-        self._count(placed, 1)
+    def _index_claim(self, placed: Placed) -> None:
+        self._count_attributes(placed, 1)
         if self._consumers is None or self._groups is None:
             return
         # One entry per claim: a consumer with two claims on a host stays there
         # when one of them ends.
-        provider_ids = self._consumers.get(placed.consumer, ())
-        self._consumers[placed.consumer] = (*provider_ids, placed.provider_id)
+        _note_consumer(self._consumers, placed)
         _note_member(self._groups, placed)
 
-    def _forget(self, placed: Placed) -> None:
-        self._count(placed, -1)
+    def _unindex_claim(self, placed: Placed) -> None:
+        self._count_attributes(placed, -1)
         if self._consumers is None or self._groups is None:
             return
-        provider_ids = list(self._consumers.get(placed.consumer, ()))
+        provider_ids = list(_ids(self._consumers.pop(placed.consumer, None)))
         if placed.provider_id in provider_ids:
             provider_ids.remove(placed.provider_id)
         if provider_ids:
-            self._consumers[placed.consumer] = tuple(provider_ids)
-        else:
-            self._consumers.pop(placed.consumer, None)
+            self._consumers[placed.consumer] = (
+                provider_ids[0] if len(provider_ids) == 1 else tuple(provider_ids)
+            )
         _forget_member(self._groups, placed)
 
 
-def _count(counts: Counts, key: str, provider_id: int, step: int) -> bool:
+def _add_count(counts: CountsByAttribute, key: str, provider_id: int, step: int) -> bool:
     """Count up or down.
 
     :returns: whether the first claim was added, or the last removed
@@ -221,6 +219,20 @@ def _count(counts: Counts, key: str, provider_id: int, step: int) -> bool:
     if not by_provider:
         del counts[key]
     return count == max(step, 0)
+
+
+def _ids(entry: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the provider ids of an entry of a consumer; None: it has none."""
+    if entry is None:
+        return ()
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
+def _note_consumer(consumers: dict[str, int | tuple[int, ...]], placed: Placed) -> None:
+    entry = consumers.get(placed.consumer)
+    consumers[placed.consumer] = (
+        placed.provider_id if entry is None else (*_ids(entry), placed.provider_id)
+    )
 
 
 def _note_member(groups: dict[str, dict[int, dict[str, int]]], placed: Placed) -> None:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.resources.shared_pool import PoolUsage, SharedPool
+from gantt.core.resources.provider import PoolUsage, SharedPool
 from gantt.core.table.aggregates import Membership
 from gantt.core.table.caches import Versions
 from gantt.core.table.columns import BoolArray, IntArray, words_of
@@ -32,7 +32,7 @@ NO_POOLS: tuple[int, ...] = ()
 NO_SHARES: Shares = {}
 _NO_AMOUNTS: Mapping[str, int] = {}
 #: For tables without nested providers: never written to.
-_NONE_NESTED = NestedProviders()
+_NO_NESTED_PROVIDERS = NestedProviders()
 #: A claim by its host and id: a repeat may have a claim of the same id elsewhere.
 _Claim = tuple[int, str]
 
@@ -46,7 +46,7 @@ def in_one_piece(inventory: Inventory, amount: int) -> bool:
 class SharedPools:
     """The shared pools and nested providers of a table.
 
-    :ivar of_id: id -> pool, or provider nested below a host
+    :ivar by_id: id -> pool, or provider nested below a host
     :ivar of_class: class -> ids of the pools that have it; empty if there are no pools
     :ivar nested: the providers nested below hosts
     """
@@ -65,21 +65,21 @@ class SharedPools:
         self._versions = versions
         # pool -> stamp of its rows, and the rows that it serves as of that stamp
         self._rows: dict[int, tuple[object, IntArray]] = {}
-        self.of_id: dict[int, SharedPool] = {}
+        self.by_id: dict[int, SharedPool] = {}
         self.of_class: dict[str, tuple[int, ...]] = {}
-        self.nested = _NONE_NESTED
+        self.nested = _NO_NESTED_PROVIDERS
         self._of_aggregate: dict[str, tuple[int, ...]] = {}  # uuid -> ids of its pools
         self._seq = 0  # number of pools added, removed, or with changed aggregates
         # host -> pools that serve it, by id, as of the stamp
         self._of_host: dict[int, tuple[int, ...]] = {}
         self._stamp: object = None
         # pool -> amounts of claims that its known usage does not contain, and their sum
-        self._laid: dict[int, dict[_Claim, dict[str, int]]] = {}
+        self._picked_amounts: dict[int, dict[_Claim, dict[str, int]]] = {}
         self._taken: dict[int, dict[str, int]] = {}
         # Shares that count as returned while the request whose claims have them is placed.
-        self._coming_back: Shares = NO_SHARES
+        self._returned_shares: Shares = NO_SHARES
         #: Cached results of tree searches, by all their inputs.
-        self.searched: dict[object, Any] = {}
+        self.tree_search_results: dict[object, Any] = {}
 
     def copy(
         self,
@@ -89,14 +89,14 @@ class SharedPools:
         versions: Versions,
     ) -> 'SharedPools':
         other = SharedPools(index, membership, arrays, versions)
-        other.of_id, other.of_class = dict(self.of_id), dict(self.of_class)
+        other.by_id, other.of_class = dict(self.by_id), dict(self.of_class)
         other._of_aggregate, other._seq = dict(self._of_aggregate), self._seq
-        other._laid = {
+        other._picked_amounts = {
             pool: {claim: dict(amounts) for claim, amounts in laid.items()}
-            for pool, laid in self._laid.items()
+            for pool, laid in self._picked_amounts.items()
         }
         other._taken = {pool: dict(taken) for pool, taken in self._taken.items()}
-        if self.nested is not _NONE_NESTED:
+        if self.nested is not _NO_NESTED_PROVIDERS:
             other.nested = self.nested.copy()
         return other
 
@@ -109,21 +109,22 @@ class SharedPools:
 
     def serving(self, host: int, name: str) -> list[int]:
         """Return the pools of a class that serve a host, by id."""
-        of_id = self.of_id
-        return [pool for pool in self.of_host(host) if name in of_id[pool].inventories]
+        by_id = self.by_id
+        return [pool for pool in self.of_host(host) if name in by_id[pool].inventories]
 
     def of_host(self, host: int) -> tuple[int, ...]:
         """Return the pools that serve a host, by id."""
-        if not self.of_id:
+        if not self.by_id:
             return NO_POOLS
-        stamp = (self._versions.at(('aggregates',)), self._seq)
+        stamp = (self._versions.of_columns(('aggregates',)), self._seq)
         if self._stamp != stamp:
-            self._of_host, self._stamp = {}, stamp
+            self._of_host = {}
+            self._stamp = stamp
         serving_pools = self._of_host.get(host)
         if serving_pools is None:
             row, pools = self._index.by_id.get(host), set[int]()
             if row is not None:
-                service = self._index.service_apart(row)
+                service = self._index.separate_service(row)
                 for uuid in self._membership.of(self._index.hosts[row], service):
                     pools.update(self._of_aggregate.get(uuid, NO_POOLS))
             serving_pools = self._of_host[host] = tuple(sorted(pools))
@@ -131,41 +132,41 @@ class SharedPools:
 
     def free(self, pool: int, name: str) -> int:
         """Return the free amount of a class; negative if over-committed."""
-        provider = self.of_id[pool]
+        provider = self.by_id[pool]
         inventory = provider.inventories.get(name)
         used = provider.used.get(name, 0) + provider.foreign.get(name, 0)
         used += self._taken.get(pool, _NO_AMOUNTS).get(name, 0)
-        if self._coming_back:
-            used -= self._coming_back.get(pool, _NO_AMOUNTS).get(name, 0)
+        if self._returned_shares:
+            used -= self._returned_shares.get(pool, _NO_AMOUNTS).get(name, 0)
         return (inventory.cap if inventory else 0) - used
 
-    def times(self, pool: int, name: str, amount: int) -> int:
+    def fit_count(self, pool: int, name: str, amount: int) -> int:
         """Return how many times an amount fits."""
-        inventory = self.of_id[pool].inventories[name]
+        inventory = self.by_id[pool].inventories[name]
         return max(self.free(pool, name), 0) // amount if in_one_piece(inventory, amount) else 0
 
     @property
-    def is_giving_back(self) -> bool:
-        """True where shares count as given back, see :meth:`giving_back`."""
-        return bool(self._coming_back)
+    def has_returned_shares(self) -> bool:
+        """True where shares count as given back, see :meth:`with_returned_shares`."""
+        return bool(self._returned_shares)
 
-    def shared_of(self, shares: Shares) -> Shares:
+    def shared_part(self, shares: Shares) -> Shares:
         """Return the part of the shares that is on providers serving several hosts."""
-        of_id = self.of_id
+        by_id = self.by_id
         return {
             pool: amounts
             for pool, amounts in shares.items()
-            if pool in of_id and of_id[pool].is_shared
+            if pool in by_id and by_id[pool].is_shared
         }
 
-    def laid_on(self, pool: int, name: str) -> int:
+    def picked_amount(self, pool: int, name: str) -> int:
         """Return the amount of a class laid by picks that the known usage does not contain yet."""
         laid = self._taken.get(pool, _NO_AMOUNTS).get(name, 0)
-        return laid - self._coming_back.get(pool, _NO_AMOUNTS).get(name, 0)
+        return laid - self._returned_shares.get(pool, _NO_AMOUNTS).get(name, 0)
 
-    def may_give(self, pool: int, name: str, amount: int, whole: bool) -> bool:
+    def can_supply(self, pool: int, name: str, amount: int, whole: bool) -> bool:
         """Return whether a pool has an amount in one piece; ``whole``: only if it is unused."""
-        inventory, free = self.of_id[pool].inventories[name], self.free(pool, name)
+        inventory, free = self.by_id[pool].inventories[name], self.free(pool, name)
         if not whole:
             return free >= amount and in_one_piece(inventory, amount)
         return free == inventory.cap >= amount and in_one_piece(inventory, inventory.cap)
@@ -175,8 +176,8 @@ class SharedPools:
 
         An amount that is given back is taken from the same pool again.
         """
-        back = self._coming_back
-        fitting = [p for p in self.serving(host, name) if self.times(p, name, amount)]
+        back = self._returned_shares
+        fitting = [p for p in self.serving(host, name) if self.fit_count(p, name, amount)]
         if len(fitting) < 2:
             return fitting[0] if fitting else None
         return min(
@@ -191,7 +192,7 @@ class SharedPools:
             return None
         mask = np.zeros(count, np.bool_)
         for pool in pools:
-            if self.times(pool, name, amount):
+            if self.fit_count(pool, name, amount):
                 mask[self.rows_of(pool)] = True
         return mask
 
@@ -205,9 +206,9 @@ class SharedPools:
 
     def rows_of(self, pool: int) -> IntArray:
         """Return the rows of the hosts that a pool serves; not to be written to."""
-        stamp, stamp_and_rows = self._versions.at(('aggregates',)), self._rows.get(pool)
+        stamp, stamp_and_rows = self._versions.of_columns(('aggregates',)), self._rows.get(pool)
         if stamp_and_rows is None or stamp_and_rows[0] != stamp:
-            codes = map(self._membership.codes.get, self.of_id[pool].aggregates)
+            codes = map(self._membership.codes.get, self.by_id[pool].aggregates)
             bits, count = self._arrays['aggregates'], len(self._index.hosts)
             mask = np.zeros(count, np.bool_)
             for word, value in words_of(code for code in codes if code is not None).items():
@@ -217,13 +218,13 @@ class SharedPools:
         return stamp_and_rows[1]
 
     @contextlib.contextmanager
-    def giving_back(self, shares: Shares) -> Iterator[None]:
+    def with_returned_shares(self, shares: Shares) -> Iterator[None]:
         """Count the shares as given back; pools that hold them are preferred among equals."""
-        outer_shares, self._coming_back = self._coming_back, shares
+        outer_shares, self._returned_shares = self._returned_shares, shares
         try:
             yield
         finally:
-            self._coming_back = outer_shares
+            self._returned_shares = outer_shares
 
     # -- changes ---------------------------------------------------------------------
 
@@ -232,7 +233,7 @@ class SharedPools:
 
         :returns: False if it is not newer than the known state
         """
-        stored = self.of_id.get(pool.id)
+        stored = self.by_id.get(pool.id)
         if stored is not None and pool.version <= stored.version:
             return False
         if stored is not None and pool.version < stored.usage_version:
@@ -243,7 +244,7 @@ class SharedPools:
                 used=stored.used,
                 foreign=stored.foreign,
             )
-        self._link(stored, pool)
+        self._link_aggregates(stored, pool)
         return True
 
     def correct(self, usage: PoolUsage, claims: Container[str]) -> None:
@@ -251,8 +252,8 @@ class SharedPools:
 
         :param claims: ids of the claims that the commit created; ``usage`` contains them
         """
-        stored = self.of_id.get(usage.id)
-        for claim in [c for c in self._laid.get(usage.id, ()) if c[1] in claims]:
+        stored = self.by_id.get(usage.id)
+        for claim in [c for c in self._picked_amounts.get(usage.id, ()) if c[1] in claims]:
             self._drop(usage.id, claim)
         if stored is None or usage.version <= max(stored.version, stored.usage_version):
             return
@@ -266,32 +267,32 @@ class SharedPools:
             used=usage.used,
             foreign=usage.foreign,
         )
-        self._link(stored, new)
+        self._link_aggregates(stored, new)
 
     def remove(self, pool: int) -> bool:
         """Remove a pool that was deleted or shares no more; return whether it was known."""
-        stored = self.of_id.get(pool)
+        stored = self.by_id.get(pool)
         if stored is not None:
-            self._laid.pop(pool, None)
+            self._picked_amounts.pop(pool, None)
             self._taken.pop(pool, None)
-            self._link(stored, None)
+            self._link_aggregates(stored, None)
         return stored is not None
 
-    def _link(self, old: SharedPool | None, new: SharedPool | None) -> None:
+    def _link_aggregates(self, old: SharedPool | None, new: SharedPool | None) -> None:
         if (old is not None and old.root) or (new is not None and new.root):
-            if self.nested is _NONE_NESTED:
+            if self.nested is _NO_NESTED_PROVIDERS:
                 self.nested = NestedProviders()
             self.nested.put(old, new, {} if new is None else self._taken.get(new.id, {}))
-        before_of, now_of = _serves(old), _serves(new)
+        before_of, now_of = _shared_classes(old), _shared_classes(new)
         if old is not None and new is not None and before_of[1] == now_of[1]:
-            self.of_id[new.id] = new
+            self.by_id[new.id] = new
         else:
             self._seq += 1
             if old is not None:
-                del self.of_id[old.id]
+                del self.by_id[old.id]
                 self._rows.pop(old.id, None)
             if new is not None:
-                self.of_id[new.id] = new
+                self.by_id[new.id] = new
         indices = (self.of_class, self._of_aggregate)
         for index, old_keys, new_keys in zip(indices, before_of, now_of, strict=True):
             for key in old_keys - new_keys:
@@ -307,17 +308,17 @@ class SharedPools:
 
     # -- picks -----------------------------------------------------------------------
 
-    def lay(self, host: int, claim: str, shares: Shares) -> None:
+    def add_shares(self, host: int, claim: str, shares: Shares) -> None:
         """Lay the shares of a claim of a host over the pools; unknown pools are skipped."""
         for pool, amounts in shares.items():
-            if pool in self.of_id:
-                laid = self._laid.setdefault(pool, {}).setdefault((host, claim), {})
+            if pool in self.by_id:
+                laid = self._picked_amounts.setdefault(pool, {}).setdefault((host, claim), {})
                 self._add(pool, laid, amounts, 1)
 
-    def lift(self, host: int, claim: str, shares: Shares) -> None:
-        """Undo a ``lay``, except on pools whose known usage contains the claim meanwhile."""
+    def remove_shares(self, host: int, claim: str, shares: Shares) -> None:
+        """Undo ``add_shares``, except on pools whose known usage contains the claim meanwhile."""
         for pool, amounts in shares.items():
-            laid = self._laid.get(pool, {}).get((host, claim))
+            laid = self._picked_amounts.get(pool, {}).get((host, claim))
             if laid is not None:
                 self._add(pool, laid, amounts, -1)
                 if not any(laid.values()):
@@ -325,7 +326,7 @@ class SharedPools:
 
     def forget(self, host: int, claim: str | None = None) -> None:
         """Lift a claim of a host, or all its claims, off all pools."""
-        for pool, laid in list(self._laid.items()):
+        for pool, laid in list(self._picked_amounts.items()):
             for laid_claim in [c for c in laid if c[0] == host and claim in (None, c[1])]:
                 self._drop(pool, laid_claim)
 
@@ -334,17 +335,17 @@ class SharedPools:
         for name, amount in amounts.items():
             laid[name] = laid.get(name, 0) + sign * amount
             taken[name] = taken.get(name, 0) + sign * amount
-        provider = self.of_id.get(pool)
+        provider = self.by_id.get(pool)
         if provider is not None and provider.root:
             self.nested.write(provider, taken)
 
     def _drop(self, pool: int, claim: _Claim) -> None:
-        self._add(pool, {}, self._laid[pool].pop(claim), -1)
-        if not self._laid[pool]:
-            del self._laid[pool], self._taken[pool]
+        self._add(pool, {}, self._picked_amounts[pool].pop(claim), -1)
+        if not self._picked_amounts[pool]:
+            del self._picked_amounts[pool], self._taken[pool]
 
 
-def _serves(pool: SharedPool | None) -> tuple[set[str], set[str]]:
+def _shared_classes(pool: SharedPool | None) -> tuple[set[str], set[str]]:
     """Return the classes that a provider shares, and the aggregates in which it shares them."""
     if pool is None or not pool.is_shared:
         return set(), set()

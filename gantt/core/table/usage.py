@@ -23,7 +23,7 @@ from gantt.core.table.columns import BY_CLASS, COLUMNS, Codes, Columns
 from gantt.core.table.pools import Shares
 
 #: Columns by class that follow from inventories; the others hold usage.
-_OF_INVENTORIES = tuple(name for name in BY_CLASS if COLUMNS[name].made_from)
+_INVENTORY_COLUMNS = tuple(name for name in BY_CLASS if COLUMNS[name].made_from)
 
 
 class Pick(msgspec.Struct, gc=False):
@@ -31,86 +31,88 @@ class Pick(msgspec.Struct, gc=False):
 
     :ivar amounts: amounts that it uses of the host itself
     :ivar shares: amounts that it uses of pools; None: none
-    :ivar was_there: the claim was on the host without it: a repeat may pick its own place
-    :ivar version: of the host, as the commit wrote it; None: it is not committed
-    :ivar before: an earlier pick of the same claim, which is laid again once this one is lifted
+    :ivar replaces_claim: the claim was on the host without it: a repeat may pick its own place
+    :ivar version: version of the host, as the commit wrote it; None: it is not committed
+    :ivar earlier_pick: pick of the same claim that is laid again once this one is lifted
     """
 
     amounts: Mapping[str, int]
     placed: Placed
-    was_there: bool = False
+    replaces_claim: bool = False
     version: int | None = None
-    before: 'Pick | None' = None
+    earlier_pick: 'Pick | None' = None
     shares: Shares | None = None
 
 
 NO_PICKS: dict[str, Pick] = {}
 
 
-class Unreported:
+class UnreportedPicks:
     """Committed picks that no report of their host can contain yet.
 
     Provider id -> claim id -> time of the host's last report, as of the commit.
     """
 
     def __init__(self, of: Mapping[int, Mapping[str, float]] | None = None) -> None:
-        self._of = {host: dict(picks) for host, picks in (of or {}).items() if picks}
+        self._picks = {host: dict(picks) for host, picks in (of or {}).items() if picks}
         #: Provider id -> report time that no pick on the host precedes.
-        self._oldest = {host: min(picks.values()) for host, picks in self._of.items()}
+        self._oldest_report = {host: min(picks.values()) for host, picks in self._picks.items()}
 
     def as_dict(self) -> dict[int, dict[str, float]]:
         """Return a copy of the picks, as the constructor accepts it."""
-        return {host: dict(picks) for host, picks in self._of.items()}
+        return {host: dict(picks) for host, picks in self._picks.items()}
 
     def note(self, provider_id: int, claims: Iterable[str], reported_at: float) -> None:
         """Note that claims were committed on a host whose last report was at ``reported_at``."""
         picks = dict.fromkeys(claims, reported_at)
         if picks:
-            self._of.setdefault(provider_id, {}).update(picks)
-            self._oldest[provider_id] = min(reported_at, self._oldest.get(provider_id, reported_at))
+            self._picks.setdefault(provider_id, {}).update(picks)
+            self._oldest_report[provider_id] = min(
+                reported_at, self._oldest_report.get(provider_id, reported_at)
+            )
 
     def drop(self, provider_id: int, claim_id: str) -> None:
         """Drop a claim that was removed or that its host has reported."""
-        picks = self._of.get(provider_id)
+        picks = self._picks.get(provider_id)
         if picks is not None and picks.pop(claim_id, None) is not None and not picks:
-            del self._of[provider_id]
-            del self._oldest[provider_id]
+            del self._picks[provider_id]
+            del self._oldest_report[provider_id]
 
     def keep(self, provider_id: int, claims: Collection[str]) -> None:
         """Drop all claims on the host except the given ones."""
-        for claim_id in [c for c in self._of.get(provider_id, ()) if c not in claims]:
+        for claim_id in [c for c in self._picks.get(provider_id, ()) if c not in claims]:
             self.drop(provider_id, claim_id)
 
-    def operations(self, row: HostRow, laid: Collection[str]) -> int:
+    def operations(self, row: HostRow, pick_ids: Collection[str]) -> int:
         """Return the number of guests being built or moved: as last reported, plus own picks since.
 
-        :param laid: claim ids of picks that are laid over it
+        :param pick_ids: claim ids of picks that are laid over it
         """
         workload = row.facts.metrics.get(IO_WORKLOAD)
         reported = (
             int(workload.value) if workload is not None and 0 < workload.value <= AMOUNT_MAX else 0
         )
-        picks = self._of.get(row.id)
+        picks = self._picks.get(row.id)
         if picks is None:
-            return reported + len(laid)
-        if self._oldest[row.id] < row.reported_at:
+            return reported + len(pick_ids)
+        if self._oldest_report[row.id] < row.reported_at:
             for claim_id in [
                 c for c, reported_at in picks.items() if reported_at < row.reported_at
             ]:
                 self.drop(row.id, claim_id)
             if picks:
-                self._oldest[row.id] = min(picks.values())
+                self._oldest_report[row.id] = min(picks.values())
         # Runs for each pick, so it does not iterate over all claims on the host.
-        return reported + len(laid) + len(picks) - sum(c in picks for c in laid)
+        return reported + len(pick_ids) + len(picks) - sum(c in picks for c in pick_ids)
 
 
 class UsageColumns:
     """The resource classes of a table, bounds of their inventories, and own picks.
 
-    :ivar largest_floor: by class, a lower bound of the inventories' largest single allocation
-    :ivar min_ceiling: by class, an upper bound of the inventories' min_unit
+    :ivar largest_floor: lower bound of the largest single allocation of all inventories, by class
+    :ivar min_ceiling: upper bound of the min_unit of all inventories, by class
     :ivar has_step: by class, whether any inventory has a step other than 1
-    :ivar laid: provider id -> claim id -> pick
+    :ivar picks_by_host: provider id -> claim id -> pick
     """
 
     def __init__(self) -> None:
@@ -118,8 +120,8 @@ class UsageColumns:
         self.largest_floor: list[int] = []
         self.min_ceiling: list[int] = []
         self.has_step: list[bool] = []
-        self.laid: dict[int, dict[str, Pick]] = {}
-        self.unreported = Unreported()
+        self.picks_by_host: dict[int, dict[str, Pick]] = {}
+        self.unreported = UnreportedPicks()
 
     def copy(self) -> 'UsageColumns':
         other = UsageColumns()
@@ -127,8 +129,8 @@ class UsageColumns:
         other.largest_floor, other.min_ceiling = list(self.largest_floor), list(self.min_ceiling)
         other.has_step = list(self.has_step)
         # Picks are not modified in place: a commit replaces a pick.
-        other.laid = {host: dict(picks) for host, picks in self.laid.items()}
-        other.unreported = Unreported(self.unreported.as_dict())
+        other.picks_by_host = {host: dict(picks) for host, picks in self.picks_by_host.items()}
+        other.unreported = UnreportedPicks(self.unreported.as_dict())
         return other
 
     def add_class(self, columns: Columns, name: str) -> int:
@@ -148,9 +150,9 @@ class UsageColumns:
     ) -> None:
         """Rewrite the inventories of a host; its usage is to be written afterwards."""
         codes = [self.add_class(columns, name) for name in inventories]
-        for name in _OF_INVENTORIES:
+        for name in _INVENTORY_COLUMNS:
             columns.arrays[name][:, i] = COLUMNS[name].fill
-        columns.sparse.blank(i, _OF_INVENTORIES)
+        columns.sparse.blank(i, _INVENTORY_COLUMNS)
         for code, inventory in zip(codes, inventories.values(), strict=True):
             arrays, index = columns.place(code, i)
             arrays['cap'][index] = inventory.cap
@@ -182,13 +184,13 @@ class UsageColumns:
         for name, amount in row.foreign.items():
             arrays, index = columns.place(self.classes.add(name), i)
             arrays['free'][index] -= amount
-        for pick in self.laid.get(row.id, NO_PICKS).values():
+        for pick in self.picks_by_host.get(row.id, NO_PICKS).values():
             self._add(columns, i, pick.amounts, 1)
         if i in sparse.of_row:
             sparse.drop_blank(i)
         self.count_io(columns, i, row)
 
-    def follow(self, columns: Columns, i: int, row: HostRow) -> None:
+    def follow_usage(self, columns: Columns, i: int, row: HostRow) -> None:
         """Update the usage of a host of which nothing else has changed.
 
         After an own commit the table mostly holds it already, as the picks were laid over it.
@@ -198,7 +200,7 @@ class UsageColumns:
         used_after = [0] * len(used_before)
         rare = dict.fromkeys(columns.sparse.of_row.get(i, ()), 0)
         shares: list[Mapping[str, int]] = [row.used]
-        shares += [pick.amounts for pick in self.laid.get(row.id, NO_PICKS).values()]
+        shares += [pick.amounts for pick in self.picks_by_host.get(row.id, NO_PICKS).values()]
         for amounts in shares:
             for name, amount in amounts.items():
                 code = self.classes.get(name)
@@ -224,7 +226,7 @@ class UsageColumns:
 
     def count_io(self, columns: Columns, i: int, row: HostRow) -> None:
         """Write the number of guests being built or moved: as reported, plus own picks since."""
-        laid = self.laid.get(row.id, NO_PICKS)
+        laid = self.picks_by_host.get(row.id, NO_PICKS)
         columns.arrays['io_ops'][i] = self.unreported.operations(row, laid)
 
     def _add(self, columns: Columns, i: int, amounts: Mapping[str, int], sign: int) -> None:
@@ -248,79 +250,85 @@ class UsageColumns:
 
     # -- picks -----------------------------------------------------------------
 
-    def lay(self, columns: Columns, i: int, row: HostRow, pick: Pick) -> None:
-        """Lay a pick over a host."""
-        self.lay_alike(columns, i, row, [pick])
+    def add_pick(self, columns: Columns, i: int, row: HostRow, pick: Pick) -> None:
+        """Add a pick to the usage of a host."""
+        self.add_equal_picks(columns, i, row, [pick])
 
-    def lay_alike(self, columns: Columns, i: int, row: HostRow, picks: Sequence[Pick]) -> None:
-        """Lay picks of the same amounts over a host."""
+    def add_equal_picks(
+        self, columns: Columns, i: int, row: HostRow, picks: Sequence[Pick]
+    ) -> None:
+        """Add picks of the same amounts to the usage of a host."""
         self._add(columns, i, picks[0].amounts, len(picks))
-        laid = self.laid.setdefault(row.id, {})
+        laid = self.picks_by_host.setdefault(row.id, {})
         for pick in picks:
             claim_id = pick.placed.claim_id
             if claim_id in laid:
-                pick = msgspec.structs.replace(pick, before=laid[claim_id])
+                pick = msgspec.structs.replace(pick, earlier_pick=laid[claim_id])
             laid[claim_id] = pick
         self.count_io(columns, i, row)
 
-    def lift(self, columns: Columns, i: int, row: HostRow, claim_id: str) -> Pick | None:
-        """Lift a pick off a host and return it; None if none is laid."""
-        pick = self.laid.get(row.id, NO_PICKS).get(claim_id)
+    def remove_pick(self, columns: Columns, i: int, row: HostRow, claim_id: str) -> Pick | None:
+        """Remove a pick from the usage of a host and return it; None: the host has none of it."""
+        pick = self.picks_by_host.get(row.id, NO_PICKS).get(claim_id)
         if pick is not None:
             self._add(columns, i, pick.amounts, -1)
             self._drop(row.id, [claim_id])
-            if pick.before is not None:
-                self.laid.setdefault(row.id, {})[claim_id] = pick.before
+            if pick.earlier_pick is not None:
+                self.picks_by_host.setdefault(row.id, {})[claim_id] = pick.earlier_pick
             self.count_io(columns, i, row)
         return pick
 
-    def committed(self, known: HostRow, row: HostRow, claims: Container[str] | None) -> HostRow:
+    def committed_row(
+        self, stored: HostRow, row: HostRow, claims: Container[str] | None
+    ) -> HostRow:
         """Return the row to store of a host after an own commit; see ``HostTable.correct_usage``.
 
-        :param known: the row that is stored
+        :param stored: the row that is stored
         :param claims: ids of the picks that are committed; None: all
         """
-        laid = self.laid.get(row.id, NO_PICKS)
+        laid = self.picks_by_host.get(row.id, NO_PICKS)
         done = [c for c, p in laid.items() if p.version is None and (claims is None or c in claims)]
         self.unreported.note(row.id, done, row.reported_at)
-        if row.version == known.version + 1:
+        if row.version == stored.version + 1:
             self._drop(row.id, done)
             return row
-        version = max(row.version, known.version + (row.version == known.version))
+        version = max(row.version, stored.version + (row.version == stored.version))
         for claim_id in done:
             laid[claim_id] = msgspec.structs.replace(laid[claim_id], version=version)
-        if row.version < known.version:
-            self.contained(known, ())
-            return known
+        if row.version < stored.version:
+            self.drop_contained(stored, ())
+            return stored
         used = dict(row.used)
         for pick in laid.values():
             if pick.version is not None:
                 for name, amount in pick.amounts.items():
                     used[name] = used.get(name, 0) - amount
-        return msgspec.structs.replace(row, version=known.version, used=used)
+        return msgspec.structs.replace(row, version=stored.version, used=used)
 
-    def stepped(self, known: HostRow, version: int, claims: Container[str] | None) -> HostRow:
+    def row_at_version(
+        self, stored: HostRow, version: int, claims: Container[str] | None
+    ) -> HostRow:
         """Return the row to store of a host of which an own commit returned only the version.
 
         If that is the next version, only the picks were added.  Otherwise other instances have
         written the host as well, and the known usage stays as it was.
 
-        :param known: the row that is stored
+        :param stored: the row that is stored
         :param claims: ids of the picks that are committed; None: all
         """
-        is_next = version == known.version + 1
-        used = dict(known.used)
-        for claim_id, pick in self.laid.get(known.id, NO_PICKS).items():
+        is_next = version == stored.version + 1
+        used = dict(stored.used)
+        for claim_id, pick in self.picks_by_host.get(stored.id, NO_PICKS).items():
             is_open = pick.version is None and (claims is None or claim_id in claims)
             if is_open or (pick.version is not None and not is_next):
                 for name, amount in pick.amounts.items():
                     used[name] = used.get(name, 0) + amount
-        generation = known.generation + is_next
-        return msgspec.structs.replace(known, version=version, generation=generation, used=used)
+        generation = stored.generation + is_next
+        return msgspec.structs.replace(stored, version=version, generation=generation, used=used)
 
-    def contained(self, row: HostRow, placed: Container[str]) -> None:
+    def drop_contained(self, row: HostRow, placed: Container[str]) -> None:
         """Drop the picks that a row contains: these claims, and all up to the row's version."""
-        laid = self.laid.get(row.id)
+        laid = self.picks_by_host.get(row.id)
         if not laid:
             return
         placed_ids = [claim_id for claim_id in laid if claim_id in placed]
@@ -329,19 +337,19 @@ class UsageColumns:
         past = [c for c, p in laid.items() if p.version is not None and p.version <= row.version]
         self._drop(row.id, {*placed_ids, *past})
         for claim_id, pick in laid.items():
-            if pick.was_there:
-                laid[claim_id] = msgspec.structs.replace(pick, was_there=False)
+            if pick.replaces_claim:
+                laid[claim_id] = msgspec.structs.replace(pick, replaces_claim=False)
 
     def forget(self, provider_id: int) -> None:
         """Forget the picks of a host that was deleted."""
-        self.laid.pop(provider_id, None)
+        self.picks_by_host.pop(provider_id, None)
         self.unreported.keep(provider_id, ())
 
     def _drop(self, provider_id: int, claims: Iterable[str]) -> None:
-        laid = self.laid.get(provider_id)
+        laid = self.picks_by_host.get(provider_id)
         if laid is None:
             return
         for claim_id in claims:
             del laid[claim_id]
         if not laid:
-            del self.laid[provider_id]
+            del self.picks_by_host[provider_id]

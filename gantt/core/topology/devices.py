@@ -9,62 +9,67 @@ of names and pools, which finds an assignment if there is one.
 import collections
 from collections.abc import Collection, Sequence
 
-from gantt.core.messages.topology_request import Affinity, DeviceSpec, DeviceWish
+from gantt.core.messages.topology_request import Affinity, DeviceSpec, PciRequest
 from gantt.core.resources import scarcity
 from gantt.core.topology.free import FreeCell, Kind, Pool
 
 #: Kinds that are allocated only if a request names them.
-_SPECIAL = ('type-pf', 'vdpa')
-_REMOTE, _YES = 'remote_managed', ('true', '1', 'yes')
-_PLAIN = 'type-pci'
+_EXPLICIT_TYPES = ('type-pf', 'vdpa')
+_REMOTE_MANAGED_TAG, _TRUE_VALUES = 'remote_managed', ('true', '1', 'yes')
+_DEFAULT_TYPE = 'type-pci'
 
 
 #: (identity of a wish, kind) -> whether pools of the kind match the wish.
-Known = dict[tuple[int, Kind], bool]
+MatchCache = dict[tuple[int, Kind], bool]
 
 
-def matches(pool: Pool, wish: DeviceWish, known: Known | None = None) -> bool:
+def matches_request(pool: Pool, wish: PciRequest, known: MatchCache | None = None) -> bool:
     """Return whether devices of a pool are of a requested kind, wherever they are.
 
     :param known: cache of earlier results of the wishes; hosts have pools of few kinds
     """
     if known is None:
-        return any(_is(pool, spec) for spec in wish.specs)
+        return any(_matches_spec(pool, spec) for spec in wish.specs)
     key = id(wish), pool.kind
     is_match = known.get(key)
     if is_match is None:
-        is_match = known[key] = any(_is(pool, spec) for spec in wish.specs)
+        is_match = known[key] = any(_matches_spec(pool, spec) for spec in wish.specs)
     return is_match
 
 
-def _is(pool: Pool, spec: DeviceSpec) -> bool:
+def _matches_spec(pool: Pool, spec: DeviceSpec) -> bool:
     return (
         spec.vendor_id in ('', pool.vendor_id)
         and spec.product_id in ('', pool.product_id)
-        and _is_type(pool, spec)
+        and _matches_type(pool, spec)
         and _is_managed_as_requested(pool, spec)
-        and all(pool.tags.get(key) == value for key, value in spec.tags if key != _REMOTE)
+        and all(
+            pool.tags.get(key) == value for key, value in spec.tags if key != _REMOTE_MANAGED_TAG
+        )
     )
 
 
-def _is_type(pool: Pool, spec: DeviceSpec) -> bool:
+def _matches_type(pool: Pool, spec: DeviceSpec) -> bool:
     if spec.dev_type:
         return pool.dev_type == spec.dev_type
-    return pool.dev_type not in _SPECIAL
+    return pool.dev_type not in _EXPLICIT_TYPES
 
 
 def _is_managed_as_requested(pool: Pool, spec: DeviceSpec) -> bool:
     """Return whether a pool is remote-managed exactly if the request is for such devices."""
-    remote_managed = dict(spec.tags).get(_REMOTE) or ''
-    if remote_managed and _REMOTE not in pool.tags and pool.dev_type == _PLAIN:
+    remote_managed = dict(spec.tags).get(_REMOTE_MANAGED_TAG) or ''
+    if remote_managed and _REMOTE_MANAGED_TAG not in pool.tags and pool.dev_type == _DEFAULT_TYPE:
         return False  # without the tag it is known only of network devices
-    return (pool.tags.get(_REMOTE, '') in _YES) == (remote_managed in _YES)
+    return (pool.tags.get(_REMOTE_MANAGED_TAG, '') in _TRUE_VALUES) == (
+        remote_managed in _TRUE_VALUES
+    )
 
 
 def is_near(pool: Pool, affinity: Affinity, cells: Collection[FreeCell]) -> bool:
     """Return whether a pool is as near to the guest's cells as the affinity requires.
 
-    :param cells: of the host; empty: the guest has none, so that any pool is near
+    :param cells: cells of the host that the guest uses; empty: the guest has none, so that any pool
+        is near
     """
     if not cells or affinity is Affinity.PREFERRED:
         return True
@@ -83,13 +88,13 @@ def _is_on_socket(pool: Pool, cells: Collection[FreeCell], host: Sequence[FreeCe
     return pool_socket is not None and any(cell.socket == pool_socket for cell in cells)
 
 
-def eligible(
-    wish: DeviceWish,
+def eligible_pools(
+    wish: PciRequest,
     pools: Sequence[Pool],
     cells: Collection[FreeCell],
     host: Sequence[FreeCell],
     affinity: Affinity,
-    known: Known | None = None,
+    known: MatchCache | None = None,
 ) -> list[int]:
     """Return the indices of the pools that match a wish, in the order of allocation.
 
@@ -99,7 +104,7 @@ def eligible(
     """
     matching = []
     for i, pool in enumerate(pools):
-        if not matches(pool, wish, known):
+        if not matches_request(pool, wish, known):
             continue
         if affinity is Affinity.SOCKET:
             near = _is_on_socket(pool, cells, host)
@@ -110,7 +115,7 @@ def eligible(
     if len(matching) < 2:
         return matching
     cell_ids = {cell.id for cell in cells}
-    needs = scarcity.need(
+    needs = scarcity.scarcity_ranks(
         [pool.kind for pool in pools],
         [len(pool.tags) for pool in pools],
         [pool.count for pool in pools],
@@ -133,8 +138,8 @@ def eligible(
     return sorted(matching, key=order)
 
 
-def share_out(
-    wishes: Sequence[DeviceWish], free: Sequence[int], choices: Sequence[Sequence[int]]
+def distribute_devices(
+    wishes: Sequence[PciRequest], free: Sequence[int], choices: Sequence[Sequence[int]]
 ) -> list[dict[int, int]] | None:
     """Return the number of devices from each pool by wish; None if there is no assignment.
 
@@ -152,14 +157,14 @@ def share_out(
                 remaining[pool] -= assigned
                 missing -= assigned
         while missing:
-            assigned = _move_on(k, missing, remaining, given, choices)
+            assigned = _reassign_devices(k, missing, remaining, given, choices)
             if not assigned:
                 return None
             missing -= assigned
     return given
 
 
-def _move_on(
+def _reassign_devices(
     k: int,
     wanting: int,
     left: list[int],
@@ -176,7 +181,7 @@ def _move_on(
     while queue:
         pool = queue.popleft()
         if left[pool] > 0:
-            return _augment(k, pool, wanting, left, given, reached_from)
+            return _find_augmenting_path(k, pool, wanting, left, given, reached_from)
         for other in holders[pool]:
             for other_choice in choices[other]:
                 if other_choice not in reached_from:
@@ -185,7 +190,7 @@ def _move_on(
     return 0
 
 
-def _augment(
+def _find_augmenting_path(
     k: int,
     pool: int,
     wanting: int,

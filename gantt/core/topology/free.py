@@ -4,7 +4,7 @@
 Sets of processors are integers, a bit for each: free cores are found by a few
 operations on them, however many there are.  A free topology is created from the facts that
 the host reports (its own use outside of claims included) and the layouts of its
-live claims; ``take`` and ``give`` are inverse to each other.
+live claims; ``allocate`` and ``release`` are inverse to each other.
 """
 
 import hashlib
@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gantt.core.messages.layout import ALL_OF_IT, CPU_MAX, CellLayout, Layout
+from gantt.core.messages.layout import CPU_MAX, UNREADABLE_LAYOUT, CellLayout, Layout
 from gantt.core.messages.report import DevicePool, NumaCell
 from gantt.core.messages.resource_classes import MILLI_VCPU, Inventory
 
 #: The host's ordinary memory consists of pages up to this size.
-BASE_KB_MAX = 64
-BASE_KB = 4
+BASE_PAGE_KB_MAX = 64
+DEFAULT_PAGE_KB = 4
 
 
-def bits_of(numbers: Iterable[int]) -> int:
+def processor_bits(numbers: Iterable[int]) -> int:
     """Return a set of processors as bits; numbers out of range are left out."""
     bits = 0
     for number in numbers:
@@ -30,7 +30,7 @@ def bits_of(numbers: Iterable[int]) -> int:
     return bits
 
 
-def numbers_of(bits: int) -> list[int]:
+def processor_numbers(bits: int) -> list[int]:
     """Return the processors of a set, ascending."""
     numbers = []
     while bits:
@@ -87,9 +87,9 @@ class FreeCell:
         self.socket = cell.socket
         self.networks = frozenset(cell.networks)
         self.tunneled = cell.tunneled
-        self.dedicated = bits_of(cell.pinned_cpus)
-        self.free = self.dedicated & ~bits_of(cell.used_pinned_cpus)
-        self.cores = _cores(self.dedicated, cell.siblings)
+        self.dedicated = processor_bits(cell.pinned_cpus)
+        self.free = self.dedicated & ~processor_bits(cell.used_pinned_cpus)
+        self.cores = _threads_by_core(self.dedicated, cell.siblings)
         self.cpus = len(set(cell.cpus))
         self.cpu_cap = math.floor(self.cpus * cpu_ratio)
         self.cpu_used = cell.cpu_used
@@ -101,11 +101,11 @@ class FreeCell:
     def _read_pages(self, cell: NumaCell) -> None:
         self.pages: dict[int, int] = {}
         self.lists_pages = bool(cell.pages)
-        total_kb, base, self.base_kb = 0, None, BASE_KB
+        total_kb, base, self.base_kb = 0, None, DEFAULT_PAGE_KB
         self.base_mb = 0
         for pages in sorted(cell.pages, key=lambda pages: pages.size_kb):
             free_pages = pages.total - pages.reserved - pages.used
-            if pages.size_kb <= BASE_KB_MAX:
+            if pages.size_kb <= BASE_PAGE_KB_MAX:
                 if base is None:
                     base, self.base_kb = free_pages * pages.size_kb, pages.size_kb
                     self.base_mb = pages.total * pages.size_kb // 1024
@@ -118,11 +118,11 @@ class FreeCell:
             self.base_mb = cell.memory_mb - total_kb // 1024
         self.base_left = base
 
-    def in_the_way(self, layout: CellLayout) -> str:
+    def first_obstacle(self, layout: CellLayout) -> str:
         """Return the first part of a layout that is not free in the cell; '' if all is."""
         held, shared = layout.held, layout.shared
         if held & ~self.free:
-            taken = ', '.join(map(str, numbers_of(held & ~self.free)[:8]))
+            taken = ', '.join(map(str, processor_numbers(held & ~self.free)[:8]))
             return f'processors {taken} of NUMA cell {self.id} are not free'
         if held.bit_count() != layout.held_count:
             return f'a processor of NUMA cell {self.id} is given twice'
@@ -136,7 +136,7 @@ class FreeCell:
     def _has_memory(self, memory_mb: int, page_kb: int, pinned: bool) -> bool:
         if memory_mb > self.memory_mb:
             return False
-        if page_kb > BASE_KB_MAX:
+        if page_kb > BASE_PAGE_KB_MAX:
             return self.pages.get(page_kb, 0) * page_kb >= memory_mb * 1024
         if page_kb and page_kb != self.base_kb:
             return False
@@ -144,14 +144,14 @@ class FreeCell:
             return memory_mb * 1024 <= self.base_left
         return memory_mb <= self.base_mb and self.memory_used + memory_mb <= self.memory_cap
 
-    def take(self, layout: CellLayout, sign: int = 1) -> None:
+    def allocate(self, layout: CellLayout, sign: int = 1) -> None:
         """Allocate the resources of a layout, or release them with ``sign`` -1."""
         held = layout.held & self.dedicated
         self.free = self.free & ~held if sign > 0 else self.free | held
         self.cpu_used += sign * layout.shared
         self.memory_used += sign * layout.memory_mb
         page_kb = layout.page_kb
-        if page_kb > BASE_KB_MAX:
+        if page_kb > BASE_PAGE_KB_MAX:
             if page_kb in self.pages:
                 self.pages[page_kb] -= sign * -(-layout.memory_mb * 1024 // page_kb)
         else:
@@ -183,7 +183,7 @@ class Pool:
     )
 
     def __init__(self, pool: DevicePool) -> None:
-        self.key = key_of(pool)
+        self.key = pool_key(pool)
         self.vendor_id = pool.vendor_id.lower()
         self.product_id = pool.product_id.lower()
         self.address = pool.address
@@ -195,7 +195,7 @@ class Pool:
         self.kind: Kind = (self.vendor_id, self.product_id, frozenset(self.tags.items()))
 
 
-def key_of(pool: DevicePool) -> str:
+def pool_key(pool: DevicePool) -> str:
     """Return the identifier of a pool in layouts, which depends only on its devices."""
     identity = (
         pool.vendor_id.lower(),
@@ -211,8 +211,8 @@ class FreeTopology:
     """Free topology of one host.
 
     :param numa: cells as the host reports them, use outside of claims included
-    :param inventories: for the ratios of shared processors and memory
-    :param layouts: of the live claims there
+    :param inventories: inventories, for the ratios of shared processors and memory
+    :param layouts: layouts of the live claims there
     """
 
     __slots__ = ('cells', 'pools', '_by_id', '_by_key')
@@ -239,13 +239,13 @@ class FreeTopology:
                 same_pool.count += pool.count
         for layout in layouts:
             if layout is not None:
-                self.take(layout)
+                self.allocate(layout)
 
-    def holds(self, layout: Layout) -> bool:
+    def has_free(self, layout: Layout) -> bool:
         """Return whether all that a layout takes is free."""
-        return not self.in_the_way(layout)
+        return not self.first_obstacle(layout)
 
-    def in_the_way(self, layout: Layout) -> str:
+    def first_obstacle(self, layout: Layout) -> str:
         """Return the first part of a layout that is not free on the host; '' if all is."""
         seen: set[int] = set()
         for cell in layout.cells:
@@ -255,7 +255,7 @@ class FreeTopology:
             if cell.cell in seen:
                 return f'two cells of the guest are on NUMA cell {cell.cell}'
             seen.add(cell.cell)
-            if why_not := host_cell.in_the_way(cell):
+            if why_not := host_cell.first_obstacle(cell):
                 return why_not
         counts: dict[str, int] = {}
         for device in layout.devices:
@@ -268,40 +268,41 @@ class FreeTopology:
                 return f'{free} of {count} devices {name} are free'
         return ''
 
-    def take(self, layout: Layout, sign: int = 1) -> None:
+    def allocate(self, layout: Layout, sign: int = 1) -> None:
         """Allocate the resources of a layout; cells and pools that no longer exist are skipped."""
         if layout.reported:
             return
-        if layout == ALL_OF_IT:
-            self._fill()
+        if layout == UNREADABLE_LAYOUT:
+            self._allocate_all()
             return
         for cell in layout.cells:
             host_cell = self._by_id.get(cell.cell)
             if host_cell is not None:
-                host_cell.take(cell, sign)
+                host_cell.allocate(cell, sign)
         for device in layout.devices:
             pool = self._by_key.get(device.pool)
             if pool is not None:
                 pool.free -= sign * device.count
 
-    def _fill(self) -> None:
+    def _allocate_all(self) -> None:
         """Allocate everything; the topology is recreated once all its layouts can be read."""
         for cell in self.cells:
-            cell.free, cell.base_left = 0, 0
+            cell.free = 0
+            cell.base_left = 0
             cell.cpu_used, cell.memory_used = cell.cpu_cap, max(cell.memory_cap, cell.memory_used)
             cell.pages = dict.fromkeys(cell.pages, 0)
         for pool in self.pools:
             pool.free = 0
 
-    def give(self, layout: Layout) -> None:
-        """Undo the ``take`` of a layout."""
-        self.take(layout, -1)
+    def release(self, layout: Layout) -> None:
+        """Undo the ``allocate`` of a layout."""
+        self.allocate(layout, -1)
 
 
-def room_of(facts: Any, layouts: Iterable[Layout | None] = ()) -> FreeTopology:
+def free_topology_of(facts: Any, layouts: Iterable[Layout | None] = ()) -> FreeTopology:
     """Return the free topology of a host by its facts.
 
-    :param facts: with ``numa``, ``devices`` and ``inventories``
+    :param facts: facts with ``numa``, ``devices`` and ``inventories``
     """
     return FreeTopology(facts.numa, facts.devices, facts.inventories, layouts)
 
@@ -317,14 +318,14 @@ def _ratio(inventories: Mapping[str, Inventory], name: str) -> float:
     return 1.0 if inventory is None else inventory.allocation_ratio
 
 
-def _cores(dedicated: int, siblings: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def _threads_by_core(dedicated: int, siblings: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return threads by core, the lowest first; a thread without siblings is its own core."""
     cores = []
     remaining = dedicated
     for group in siblings:
-        bits = bits_of(group)
+        bits = processor_bits(group)
         if bits & remaining:
             cores.append(bits)
             remaining &= ~bits
-    cores += [1 << cpu for cpu in numbers_of(remaining)]
+    cores += [1 << cpu for cpu in processor_numbers(remaining)]
     return tuple(sorted(cores, key=lambda core: core & -core))

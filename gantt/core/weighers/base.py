@@ -15,13 +15,13 @@ from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option, Plugin
 from gantt.core.table import aggregates
-from gantt.core.table.columns import TAKEN, BoolArray, FloatArray, IntArray
+from gantt.core.table.columns import PICK_DEPENDENT_COLUMNS, BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
 #: Scales from raw values to shares, see :mod:`gantt.core.placement.ranking`.
 NORMALIZATIONS = ('nova', 'fraction', 'rank', 'absolute')
 #: Normalization of weighers that are ``priced``: none.
-PRICE = 'price'
+PRICE_NORMALIZATION = 'price'
 
 
 class Weigher(Plugin):
@@ -92,7 +92,7 @@ class Weigher(Plugin):
     def _check(self, option: Option, value: Any) -> None:
         super()._check(option, value)
         if option.name == self.multiplier_option and not aggregates.is_usable(value):
-            self._refuse(option, aggregates.EXPECTED, value)
+            self._refuse(option, aggregates.EXPECTED_MULTIPLIER, value)
 
     @property
     def multiplier(self) -> float:
@@ -117,14 +117,14 @@ class Weigher(Plugin):
     def normalized_by(self, otherwise: str = '') -> str:
         """Return the normalization in use; ``otherwise``: for weighers without their own."""
         if self.priced:
-            return PRICE
+            return PRICE_NORMALIZATION
         configured = getattr(self, self.normalization_option) if self.normalization_option else ''
         return configured or otherwise or self.normalization
 
     @property
     def is_steady(self) -> bool:
         """True where no pick changes the columns that it declares."""
-        return bool(self.columns) and TAKEN.isdisjoint(self.columns)
+        return bool(self.columns) and PICK_DEPENDENT_COLUMNS.isdisjoint(self.columns)
 
     def concerns(self, spec: RequestSpec) -> bool:
         """Return whether the preference applies to the request; where not, it has none.
@@ -180,7 +180,8 @@ def check_multiplier(weigher: Weigher) -> None:
     if not aggregates.is_usable(weigher.multiplier):
         raise exceptions.PluginError(
             plugin=weigher.name,
-            problem=f'multiplier: expected {aggregates.EXPECTED}, got {weigher.multiplier}',
+            problem=f'multiplier: expected {aggregates.EXPECTED_MULTIPLIER}, '
+            f'got {weigher.multiplier}',
             fix='Set it accordingly',
         )
 
@@ -193,15 +194,17 @@ def _overrides(hosts: HostTable, key: str) -> FloatArray | None:
     texts = hosts.aggregate_metadata.get(key)
     if not texts:
         return None
-    return hosts.array_cache.get(('minimum', key), ('aggregates',), lambda: _minimum(hosts, texts))
+    return hosts.array_cache.get(
+        ('minimum', key), ('aggregates',), lambda: _least_multiplier(hosts, texts)
+    )
 
 
-def _minimum(hosts: HostTable, texts: dict[str, str]) -> FloatArray | None:
+def _least_multiplier(hosts: HostTable, texts: dict[str, str]) -> FloatArray | None:
     least = np.full(len(hosts), np.inf)
     broken = np.zeros(len(hosts), np.bool_)
     for uuid, text in texts.items():
-        members = _members(hosts, uuid)
-        value = aggregates.number(text)
+        members = _hosts_of_aggregate(hosts, uuid)
+        value = aggregates.usable_number(text)
         if value is None:
             broken |= members
         else:
@@ -210,7 +213,7 @@ def _minimum(hosts: HostTable, texts: dict[str, str]) -> FloatArray | None:
     return None if np.isnan(least).all() else least
 
 
-def _members(hosts: HostTable, uuid: str) -> BoolArray:
+def _hosts_of_aggregate(hosts: HostTable, uuid: str) -> BoolArray:
     code = hosts.aggregate_codes.get(uuid)
     if code is None or code >> 6 >= hosts.aggregates.shape[0]:
         return np.zeros(len(hosts), np.bool_)

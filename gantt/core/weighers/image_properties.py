@@ -27,7 +27,7 @@ class ImagePropertiesWeigher(Weigher):
     multiplier_default = 0.0
     multiplier_help = (
         'Multiplier for guests with the same image properties; positive packs them together, '
-        'negative spreads them, 0 does not look'
+        'negative spreads them, 0 ignores them'
     )
     options = (
         Option(
@@ -59,7 +59,7 @@ class ImagePropertiesWeigher(Weigher):
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
         properties = self._wanted(spec)
         counts: dict[str, int] = {}
-        for placed in hosts.placed.on(hosts.hosts[row].id).values():
+        for placed in hosts.placed.on_provider(hosts.hosts[row].id).values():
             if placed.image is not None:
                 counts[placed.image] = counts.get(placed.image, 0) + 1
         # In the order of the index, so that sums of fractions are the same.
@@ -70,13 +70,13 @@ class ImagePropertiesWeigher(Weigher):
         return (None, None) if any(r < 0 for r in self._ratios.values()) else (0.0, None)
 
     def _wanted(self, spec: RequestSpec) -> dict[str, str]:
-        properties = image_properties.stored(spec.image)
+        properties = image_properties.stored_properties(spec.image)
         if not self._ratios:
             return properties
         return {name: value for name, value in properties.items() if self._ratios.get(name)}
 
     def _worth(self, image: str, wanted: Mapping[str, str]) -> float:
-        """Return the weight of one guest with such an image."""
+        """Return the weight of a guest with this image for a request of the wanted properties."""
         properties = image_properties.read(image)
         return sum(
             (self._ratios.get(n, 1.0) for n, value in wanted.items() if properties.get(n) == value),

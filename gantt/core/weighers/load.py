@@ -15,9 +15,9 @@ from gantt.core.weighers import metrics
 from gantt.core.weighers.base import Weigher
 
 #: Numbers of one line of a sum.
-_LINE = 256
+_LINE_LENGTH = 256
 #: Partial sums of a line that are added one by one at the end.
-_LAST = 16
+_PARTIAL_SUMS = 16
 
 
 class LoadWeigher(Weigher):
@@ -58,8 +58,8 @@ class LoadWeigher(Weigher):
             'load_when_stale',
             str,
             'silent',
-            'What a host counts as whose measurement is stale or missing. silent: as what is '
-            'expected of anybody; worst: as the most loaded',
+            'How a host counts whose measurement is stale or missing. silent: as the middle of '
+            'the declared bounds, else the mean of the other hosts; worst: as the most loaded',
             choices=('silent', 'worst'),
         ),
     )
@@ -79,16 +79,16 @@ class LoadWeigher(Weigher):
             load = self._load(hosts, rows, name, ratio > 0)
             if load is not None:
                 if ratio != 1.0:  # it is bounded as it is
-                    load = metrics.weighted(load, ratio)
-                total = load if total is None else metrics.bounded(total + load)
+                    load = metrics.weighted_values(load, ratio)
+                total = load if total is None else metrics.bounded_values(total + load)
         return total
 
     def _load(self, hosts: HostTable, rows: IntArray, name: str, rises: bool) -> FloatArray | None:
         """Return one metric of ``rows`` discounted by age; None: no host has a fresh value."""
-        by_host = metric_values.values(hosts, name)
+        by_host = metric_values.metric_values(hosts, name)
         if by_host is None:
             return None
-        measured_values, age = by_host.take(rows), metric_values.ages(hosts, name, rows)
+        measured_values, age = by_host.take(rows), metric_values.metric_ages(hosts, name, rows)
         silent = np.isnan(measured_values)
         silent |= age > self.load_stale_seconds
         quiet = int(np.count_nonzero(silent))
@@ -101,7 +101,7 @@ class LoadWeigher(Weigher):
         if quiet:
             np.copyto(measured_values, 0.0, where=silent)
             np.copyto(trust, 0.0, where=silent)
-        metrics.bounded(measured_values)
+        metrics.bounded_values(measured_values)
         middle = self._middle(hosts, name, measured_values, trust, silent)
         load = measured_values - middle
         load *= trust
@@ -137,15 +137,15 @@ class LoadWeigher(Weigher):
         return (low + high) / 2
 
     def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
-        return metrics.ends_of(hosts, self._ratios)
+        return metrics.sum_bounds(hosts, self._ratios)
 
 
 def _sum(values: FloatArray) -> float:
     """Return the sum in an order equal on every processor: line by line, then across."""
-    whole = len(values) // _LINE * _LINE
+    whole = len(values) // _LINE_LENGTH * _LINE_LENGTH
     if not whole:
         return float(np.cumsum(values)[-1])
-    lines = np.add.reduce(values[:whole].reshape(-1, _LINE), axis=0)
+    lines = np.add.reduce(values[:whole].reshape(-1, _LINE_LENGTH), axis=0)
     rest = values[whole:]
     np.add(lines[: len(rest)], rest, out=lines[: len(rest)])
-    return sum(np.add.reduce(lines.reshape(-1, _LAST), axis=0).tolist())
+    return sum(np.add.reduce(lines.reshape(-1, _PARTIAL_SUMS), axis=0).tolist())

@@ -15,14 +15,14 @@ from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 
-_least, _most = np.minimum.reduce, np.maximum.reduce
+_minimum, _maximum = np.minimum.reduce, np.maximum.reduce
 
 #: A ratio as people write one: float() takes "1_0", "nan" and digits of other scripts as well.
 _NUMBER = re.compile(r'[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?')
 #: Most names in one setting.
-NAMES_MAX = 64
+METRICS_MAX = 64
 #: Values beyond count as this: sums stay numbers, and scales have a length.
-SUM_MAX = 1e200
+METRIC_SUM_MAX = 1e200
 
 
 class MetricsWeigher(Weigher):
@@ -82,7 +82,7 @@ class MetricsWeigher(Weigher):
         total = np.zeros(len(rows))
         missing: BoolArray | None = None
         for name, ratio in self._ratios.items():
-            by_host = metric_values.values(hosts, name)
+            by_host = metric_values.metric_values(hosts, name)
             if by_host is None:
                 missing = np.ones(len(rows), np.bool_)
                 continue
@@ -91,9 +91,9 @@ class MetricsWeigher(Weigher):
             if np.logical_or.reduce(absent):
                 missing = absent if missing is None else np.logical_or(missing, absent, out=missing)
                 np.copyto(values, 0.0, where=absent)
-            total += weighted(values, ratio)
+            total += weighted_values(values, ratio)
         if len(self._ratios) > 1:
-            bounded(total)
+            bounded_values(total)
         return total if missing is None else self._without(hosts, rows, total, missing)
 
     def _without(
@@ -121,7 +121,7 @@ class MetricsWeigher(Weigher):
         return np.where(missing, np.where(multipliers < 0, high, low), total)
 
     def limits(self, hosts: HostTable, spec: RequestSpec) -> tuple[float | None, float | None]:
-        return ends_of(hosts, self._ratios)
+        return sum_bounds(hosts, self._ratios)
 
 
 def read_ratios(plugin: Plugin, option: str) -> dict[str, float]:
@@ -145,31 +145,31 @@ def read_ratios(plugin: Plugin, option: str) -> dict[str, float]:
         if name in ratios:
             raise plugin.refused(option, f'expected each name once, got {name} twice')
         ratios[name] = ratio
-    if len(ratios) > NAMES_MAX:
-        raise plugin.refused(option, f'expected {NAMES_MAX} names at most, got {len(ratios)}')
+    if len(ratios) > METRICS_MAX:
+        raise plugin.refused(option, f'expected {METRICS_MAX} names at most, got {len(ratios)}')
     return ratios
 
 
-def weighted(values: FloatArray, ratio: float) -> FloatArray:
+def weighted_values(values: FloatArray, ratio: float) -> FloatArray:
     """Return values, multiplied in place by a ratio and bounded so that sums stay numbers."""
     if abs(ratio) > 1.0:
         with np.errstate(over='ignore'):
             np.multiply(values, ratio, out=values)
     elif ratio != 1.0:
         np.multiply(values, ratio, out=values)
-    return bounded(values)
+    return bounded_values(values)
 
 
-def bounded(values: FloatArray) -> FloatArray:
+def bounded_values(values: FloatArray) -> FloatArray:
     """Return values, bounded in place so that sums stay numbers."""
     # Usually they are within: a check costs less than a write.
-    if not (_least(values) >= -SUM_MAX and _most(values) <= SUM_MAX):
-        np.maximum(values, -SUM_MAX, out=values)
-        np.minimum(values, SUM_MAX, out=values)
+    if not (_minimum(values) >= -METRIC_SUM_MAX and _maximum(values) <= METRIC_SUM_MAX):
+        np.maximum(values, -METRIC_SUM_MAX, out=values)
+        np.minimum(values, METRIC_SUM_MAX, out=values)
     return values
 
 
-def ends_of(hosts: HostTable, ratios: dict[str, float]) -> tuple[float | None, float | None]:
+def sum_bounds(hosts: HostTable, ratios: dict[str, float]) -> tuple[float | None, float | None]:
     """Return the least and the most of a sum, where all its metrics have declared bounds."""
     low = high = 0.0
     for name, ratio in ratios.items():
@@ -178,7 +178,7 @@ def ends_of(hosts: HostTable, ratios: dict[str, float]) -> tuple[float | None, f
             return None, None
         ends = (declared.lower * ratio, declared.upper * ratio)
         low, high = low + min(ends), high + max(ends)
-    return max(low, -SUM_MAX), min(high, SUM_MAX)
+    return max(low, -METRIC_SUM_MAX), min(high, METRIC_SUM_MAX)
 
 
 def _number(text: str) -> float | None:

@@ -18,7 +18,7 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 
 #: Most rules for which shares are read from a table.
-_LOOKED_UP_MAX = 6
+_TABLE_RULES_MAX = 6
 
 
 class RulesWeigher(Weigher):
@@ -48,7 +48,7 @@ class RulesWeigher(Weigher):
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values)
         try:
-            self._configured = layers.configured(self.operator_preferences)
+            self._configured = layers.configured_rules(self.operator_preferences)
         except exceptions.InvalidRule as e:
             raise self.refused('operator_preferences', e.message, 'Correct it') from None
         for rule in self._configured:
@@ -59,14 +59,14 @@ class RulesWeigher(Weigher):
     def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
             return None  # where there can be no rules, none are read
-        weighed, together = weights(
-            layers.of_operator(hosts, spec, self._configured).soft, layers.of_user(spec).soft
+        weighed, together = effective_weights(
+            layers.operator_layer(hosts, spec, self._configured).soft, layers.user_layer(spec).soft
         )
         if not weighed:
             return None
         if len(weighed) == 1:
             return weighed[0][0].mask(hosts, spec, rows).astype(np.float64)
-        if len(weighed) > _LOOKED_UP_MAX:
+        if len(weighed) > _TABLE_RULES_MAX:
             total = np.zeros(len(rows))
             for rule, weight in weighed:
                 total += rule.mask(hosts, spec, rows) * weight
@@ -77,11 +77,11 @@ class RulesWeigher(Weigher):
         for mask in masks:
             met_bits = np.add(met_bits, met_bits)
             np.add(met_bits, mask, out=met_bits)
-        return _shares(tuple(weight for _, weight in weighed), together).take(met_bits)
+        return _shares_by_bits(tuple(weight for _, weight in weighed), together).take(met_bits)
 
 
 @functools.lru_cache(maxsize=256)
-def _shares(weights: tuple[float, ...], together: float) -> FloatArray:
+def _shares_by_bits(weights: tuple[float, ...], together: float) -> FloatArray:
     """Return the share of hosts by the rules that they meet, a bit for each."""
     shares = np.zeros(1 << len(weights))
     bits = np.arange(len(shares))
@@ -91,7 +91,7 @@ def _shares(weights: tuple[float, ...], together: float) -> FloatArray:
 
 
 @functools.lru_cache(maxsize=512)
-def weights(
+def effective_weights(
     operator: tuple[Rule, ...], user: tuple[Rule, ...]
 ) -> tuple[tuple[tuple[Rule, float], ...], float]:
     """Return each soft rule with its effective weight, and the sum of these."""

@@ -5,51 +5,53 @@ No SQL here: ``commit`` and ``commit_postgresql`` feed a batch the rows that the
 lock, in the same order, and write the rows that it returns.  Its claims, and what they take, are
 recorded in a ``UnitOfWork``.
 
-    judge requests → judge groups → judge consumers → accept under the locks → what to write
+    check requests → check groups → check consumers → accept under the locks → what to write
 """
 
 import uuid
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gantt.core.claims import inheritance
-from gantt.core.claims.acceptance import Refusal, accept, why_closed
-from gantt.core.claims.claim import EXPIRES, Claim, State, guest_of
+from gantt.core.claims.acceptance import Refusal, accepted_claims, why_closed
+from gantt.core.claims.claim import EXPIRING_LIFECYCLES, Claim, State, guest_of
 from gantt.core.claims.commit import (
     NO_OWNERS,
+    ClaimColumns,
     ClaimDraft,
     CommitPath,
     CommitResult,
     CommitStatus,
     DecisionRecord,
-    GroupSwap,
+    GroupPrecondition,
     RefusalKind,
     RequestDraft,
     RequestOutcome,
-    behind_others,
     consumers_to_own,
-    judge_rivals,
-    swaps_of,
+    is_plain,
+    preconditions_of,
+    requests_with_changed_group,
+    resolve_rivals,
 )
-from gantt.core.claims.request_state import judge_request, takes_over
+from gantt.core.claims.request_state import check_request_row, takes_over
 from gantt.core.claims.reservation_commit import (
     NO_RESERVATIONS,
     check_plans,
     check_taken_reservations,
-    steps_group,
+    increments_group_generation,
 )
 from gantt.core.claims.reservations import (
     GroupPlanRecord,
     ReplacedReservation,
     TakenReservation,
+    reservation_taken_over,
     restored_reservation,
-    taken_over,
 )
 from gantt.core.messages.layout import Layout
 from gantt.core.resources.group_rule import GroupRule
-from gantt.core.topology.free import room_of
+from gantt.core.topology.free import free_topology_of
 from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.hosts import pools, providers
 
@@ -69,17 +71,21 @@ def one_of_each_group(drafts: Iterable[RequestDraft]) -> list[RequestDraft]:
     return [draft_of_group[key] for key in sorted(draft_of_group)]
 
 
-def makers_of(swaps: Iterable[RequestDraft]) -> list[RequestDraft]:
+def drafts_creating_groups(drafts: Iterable[RequestDraft]) -> list[RequestDraft]:
     """Return the drafts whose group is created if absent."""
-    return [draft for draft in swaps if draft.group is not None and draft.group.may_be_first]
+    return [draft for draft in drafts if draft.group is not None and draft.group.may_be_first]
 
 
-def owned(draft: RequestDraft) -> Iterator[Claim | TakenReservation | ReplacedReservation]:
-    """Yield the claims that a draft creates, takes over or lets go, with their owners."""
-    for claim_draft in draft.claims:
-        yield claim_draft.claim
-    yield from draft.taken_reservations
-    yield from draft.replaced_reservations
+def named_providers(drafts: Iterable[RequestDraft]) -> set[int]:
+    """Return the providers that drafts claim on, or have reservations on."""
+    provider_ids: set[int] = set()
+    for draft in drafts:
+        provider_ids |= draft.claims.provider_ids()
+        for taken in draft.taken_reservations:
+            provider_ids.update(taken.provider_ids)
+        for released in draft.released_reservations:
+            provider_ids.update(released.provider_ids)
+    return provider_ids
 
 
 class BatchEntry:
@@ -89,7 +95,7 @@ class BatchEntry:
         'accepted',
         'draft',
         'outcome',
-        'fresh',
+        'is_new_request',
         'reservations',
         'row',
         'taken',
@@ -99,7 +105,7 @@ class BatchEntry:
     def __init__(self, draft: RequestDraft) -> None:
         self.draft = draft
         self.outcome: RequestOutcome | None = None
-        self.fresh = False  # its row was inserted by this transaction
+        self.is_new_request = False  # its row was inserted by this transaction
         self.took_over = False  # its row was of an older attempt, whose claims end
         self.row: Any = None  # of ``requests`` under lock; None: there is none
         self.accepted: list[int] = []  # positions of the claims that are created
@@ -107,23 +113,23 @@ class BatchEntry:
         self.taken: list[int] = []  # positions of the reservations that it takes over
 
     def end(self, outcome: CommitStatus, **more: Any) -> None:
-        """Stop this draft: none of it is created."""
+        """Stop the draft: none of its claims is created."""
         attempt = self.draft.attempt if self.row is None else self.row.attempt
         self.outcome = RequestOutcome(id=self.draft.id, outcome=outcome, attempt=attempt, **more)
 
     @property
     def is_locked(self) -> bool:
-        """True where it waits for rows that others keep locked."""
+        """True where the draft waits for rows that other transactions keep locked."""
         return self.outcome is not None and self.outcome.outcome is CommitStatus.LOCKED
 
     @property
     def claims_before(self) -> int:
         """The number of claims that earlier batches created for this attempt."""
-        return 0 if self.fresh or self.took_over else self.row.claims
+        return 0 if self.is_new_request or self.took_over else self.row.claims
 
     @property
     def has_effect(self) -> bool:
-        """True where some of it was created, taken over, or planned."""
+        """True where a claim of the draft was created or taken over, or a plan is stored."""
         if self.accepted or self.taken:
             return True
         is_placed = self.outcome is not None and self.outcome.outcome is CommitStatus.PLACED
@@ -131,42 +137,57 @@ class BatchEntry:
 
     @property
     def is_whole(self) -> bool:
-        """True where all of this draft was accepted."""
-        claim_drafts, reservations = self.draft.claims, self.draft.taken_reservations
-        return len(self.accepted) == len(claim_drafts) and len(self.taken) == len(reservations)
+        """True where all claims of the draft were accepted."""
+        claim_ids, reservations = self.draft.claims.ids, self.draft.taken_reservations
+        return len(self.accepted) == len(claim_ids) and len(self.taken) == len(reservations)
 
     @property
     def claims_made(self) -> int:
-        """The count in its row: of the reservations of a plan only those that no create takes."""
+        """Number of claims for the request's row; 0 for a plan, whose reservations do not count."""
         return 0 if self.draft.plan is not None else len(self.accepted)
 
 
-def inheriting(made: ClaimDraft, others_of: Callable[[str], Sequence[Claim]]) -> ClaimDraft:
-    """Return a draft whose claim takes no more of pools than its consumer needs.
+def _owner(
+    claim: Claim | TakenReservation | ReplacedReservation,
+) -> tuple[str | None, str | None, str]:
+    return claim.project_id, claim.user_id, claim.consumer_type
+
+
+def draft_without_inherited(
+    made: ClaimDraft, others_of: Callable[[str], Sequence[Claim]]
+) -> ClaimDraft:
+    """Return a draft whose claim leaves out amounts on pools that its consumer has already.
 
     :param others_of: returns the other live claims of a consumer
     """
     claim = made.claim
-    if not (claim.purpose.is_move and inheritance.of_pools(claim)):
+    if not (claim.purpose.is_move and inheritance.has_pool_amounts(claim)):
         return made
-    held_amounts = inheritance.held(others_of(guest_of(claim)))
-    return msgspec.structs.replace(made, claim=inheritance.reduced(claim, held_amounts))
+    held_amounts = inheritance.held_outside_host(others_of(guest_of(claim)))
+    return msgspec.structs.replace(made, claim=inheritance.with_inherited(claim, held_amounts))
 
 
 #: Columns of a request that change where it is carried on.
-CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
+CONTINUED_COLUMNS = (
+    *('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),
+)
 #: No draft waits for locked rows.
-_NONE: Mapping[str, str] = {}
+_NO_LOCKED_DRAFTS: Mapping[str, str] = {}
 
 
 class CommitBatch:
     """State of one batch, from the rows read under lock to the rows to write.
 
-    :param locked: id -> reason, of the drafts that wait for rows which other transactions lock
+    :param locked: draft id -> reason, of drafts that wait for rows which other transactions lock
+    :ivar is_plain: no draft takes over an attempt, or has a group, a plan, reservations or one
+        project alone: as most batches
     """
 
-    def __init__(self, batch: Sequence[RequestDraft], locked: Mapping[str, str] = _NONE) -> None:
+    def __init__(
+        self, batch: Sequence[RequestDraft], locked: Mapping[str, str] = _NO_LOCKED_DRAFTS
+    ) -> None:
         self.batch = batch
+        self.is_plain = all(map(is_plain, batch))
         # Written to each row: it shows after a lost answer to COMMIT whether this batch is stored.
         self.token = uuid.uuid4().hex
         self.now = 0.0  # by the clock of the database, read in this transaction
@@ -176,27 +197,31 @@ class CommitBatch:
                 entry.end(CommitStatus.LOCKED, reason=locked[entry.draft.id])
         # Uuid of each group of the batch -> its generation, as it will be; and those that grow.
         self.groups: dict[str, int] = {}
-        self.bumped: list[str] = []
+        self.incremented_groups: list[str] = []
         #: claims that end with this batch: of overtaken attempts, and claims that give way
         self.released: list[tuple[Claim, str]] = []
         #: id of a claim to be created -> the claims that give way to it
         self.rivals: dict[str, list[Claim]] = {}
         #: ids of the live claims of the consumers, as they were judged
-        self.known: set[str] = set()
+        self.judged_ids: set[str] = set()
         #: ids of the reservations that creates of this batch take over
         self._taken: set[str] = set()
         #: reservations of overtaken attempts: they end unless the next attempt takes them
-        self._going_back: list[Claim] = []
+        self._returning_reservations: list[Claim] = []
         #: reservations that drafts name, by id, as read under the locks
         self._reservations: Mapping[str, Claim] = {}
         #: stored plans of groups, by group
         self.plans: Mapping[str, GroupPlanRecord] = {}
 
     # -- requests ------------------------------------------------------------
-    def insertable(self) -> list[RequestDraft]:
+    def drafts_to_insert(self) -> list[RequestDraft]:
         """Return the drafts whose request row is inserted if absent, ascending by id."""
-        fresh = (entry.draft for entry in self.going() if not entry.draft.continues)
+        fresh = (entry.draft for entry in self.open_entries() if not entry.draft.continues)
         return sorted(fresh, key=lambda draft: draft.id)
+
+    def request_rows(self) -> list[dict[str, Any]]:
+        """Return the request rows to insert where they are absent, ascending by id."""
+        return [self.request_values(draft) for draft in self.drafts_to_insert()]
 
     def request_values(self, draft: RequestDraft) -> dict[str, Any]:
         """Return a request row as it becomes if all of the draft is accepted."""
@@ -211,53 +236,57 @@ class CommitBatch:
             'answer': draft.answer if draft.completes else None,
             'created_at': self.now,
             'updated_at': self.now,
-            'claims': 0 if draft.plan is not None else len(draft.claims),
+            'claims': 0 if draft.plan is not None else len(draft.claims.ids),
         }
 
-    def judge_requests(self, found: Mapping[str, Any], inserted: Container[str]) -> None:
+    def check_requests(self, found: Mapping[str, Any], inserted: Container[str]) -> None:
         """Judge which drafts go on, by the request rows under lock.
 
         :param found: id -> row, see ``request_state.JudgedRequest``; with the count of claims
         :param inserted: ids whose row this transaction inserted
         """
-        for entry in self.going():
+        for entry in self.open_entries():
             draft = entry.draft
-            entry.fresh = draft.id in inserted
-            if not entry.fresh:
+            entry.is_new_request = draft.id in inserted
+            if not entry.is_new_request:
                 entry.row = found.get(draft.id)
-                entry.outcome = judge_request(entry.row, draft, self.now)
+                entry.outcome = check_request_row(entry.row, draft, self.now)
                 entry.took_over = entry.outcome is None and takes_over(entry.row, draft)
 
-    def going(self) -> list[BatchEntry]:
-        """Return the drafts that nothing has stopped yet."""
+    def open_entries(self) -> list[BatchEntry]:
+        """Return the entries of the drafts that no check has stopped so far."""
         return [entry for entry in self.entries if entry.outcome is None]
 
-    def take_overs(self) -> list[str]:
+    def open_request_ids(self) -> list[str]:
+        """Return the ids of the requests that nothing has stopped yet."""
+        return [entry.draft.id for entry in self.open_entries()]
+
+    def requests_taken_over(self) -> list[str]:
         """Return the requests whose earlier attempt's claims are to be released."""
         return [entry.draft.id for entry in self.entries if entry.took_over]
 
     # -- groups ----------------------------------------------------------------
-    def swaps(self) -> list[RequestDraft]:
+    def drafts_with_group(self) -> list[RequestDraft]:
         """Return the drafts with a group, one for each group, ascending by its uuid."""
-        return one_of_each_group(entry.draft for entry in self.going())
+        return one_of_each_group(entry.draft for entry in self.open_entries())
 
-    def judge_groups(self, found: Mapping[str, GroupRule]) -> None:
-        """Stop the drafts that were planned under another rule or generation of their group."""
-        group_uuids = self.groups_going()
+    def check_groups(self, found: Mapping[str, GroupRule]) -> None:
+        """Stop the drafts that were planned under an outdated rule or generation of their group."""
+        group_uuids = self.open_group_uuids()
         self.groups.update({uuid: found[uuid].generation for uuid in group_uuids & found.keys()})
         stopped_ids = {entry.draft.id for entry in self.entries if entry.outcome is not None}
-        changed_ids = behind_others(self.batch, stopped_ids, found)
-        for entry in self.going():
+        changed_ids = requests_with_changed_group(self.batch, stopped_ids, found)
+        for entry in self.open_entries():
             if entry.draft.id in changed_ids:
                 entry.end(CommitStatus.GROUP_CHANGED)
 
-    def groups_going(self) -> set[str]:
+    def open_group_uuids(self) -> set[str]:
         """Return the groups of the drafts that nothing has stopped yet."""
-        return {group.uuid for e in self.going() for group in swaps_of(e.draft)}
+        return {group.uuid for e in self.open_entries() for group in preconditions_of(e.draft)}
 
     def planned_groups(self) -> list[str]:
         """Return the groups that drafts still going store a plan of, ascending."""
-        plans = (entry.draft.plan for entry in self.going())
+        plans = (entry.draft.plan for entry in self.open_entries())
         return sorted({plan.group_uuid for plan in plans if plan is not None})
 
     def check_plans(
@@ -274,143 +303,133 @@ class CommitBatch:
         """
         self.plans = plans
         revisions = {uuid: plan.revision for uuid, plan in plans.items()}
-        reasons = check_plans((entry.draft for entry in self.going()), revisions, living, below)
-        for entry in self.going():
+        reasons = check_plans(
+            (entry.draft for entry in self.open_entries()), revisions, living, below
+        )
+        for entry in self.open_entries():
             if entry.draft.id in reasons:
                 entry.end(CommitStatus.GROUP_CHANGED, reason=reasons[entry.draft.id])
 
     def has_unseen_reservations(self, living: Mapping[str, Sequence[Claim]]) -> bool:
-        """Return whether a reservation unknown to :meth:`judge_consumers` would have to give way.
+        """Return whether a reservation unknown to :meth:`check_consumers` would have to give way.
 
         :param living: as passed to :meth:`check_plans`
         """
         consumers = {
-            claim_draft.claim.consumer
-            for entry in self.going()
-            for claim_draft in entry.draft.claims
+            consumer for entry in self.open_entries() for consumer in entry.draft.claims.consumers
         }
-        ending_ids = {
-            claim.id
-            for claim in (
-                *(released_claim for released_claim, _ in self.released),
-                *self._going_back,
-            )
-        }
-        seen_ids = self.known | ending_ids
+        seen_ids = self.judged_ids | self._ending_ids()
         reservations = (claim for of_group in living.values() for claim in of_group)
         return any(
             reservation.consumer in consumers and reservation.id not in seen_ids
             for reservation in reservations
         )
 
+    def _ending_ids(self) -> set[str]:
+        """Return the ids of the claims of overtaken attempts."""
+        return {claim.id for claim, _ in self.released} | {
+            c.id for c in self._returning_reservations
+        }
+
     # -- claims ---------------------------------------------------------------------
     def claim_ids(self) -> list[str]:
         """Return the ids of the claims to be created."""
-        return [
-            claim_draft.claim.id for entry in self.going() for claim_draft in entry.draft.claims
-        ]
+        return [claim_id for entry in self.open_entries() for claim_id in entry.draft.claims.ids]
 
-    def judge_claims(self, live: set[str]) -> None:
-        """Stop a draft whose claim is stored and live: its guest runs in spite of everything."""
-        for entry in self.going():
-            if any(claim_draft.claim.id in live for claim_draft in entry.draft.claims):
+    def check_claims(self, live: set[str]) -> None:
+        """Stop each draft one of whose claims is stored and live already."""
+        for entry in self.open_entries():
+            if not live.isdisjoint(entry.draft.claims.ids):
                 entry.end(CommitStatus.DROPPED)
 
     # -- consumers -------------------------------------------------------------------
     def owners(self) -> dict[str, tuple[str | None, str | None, str]]:
         """Return the owners of the consumers, as the drafts still going state them."""
-        claims = (claim for entry in self.going() for claim in owned(entry.draft))
-        return {
-            claim.consumer: (claim.project_id, claim.user_id, claim.consumer_type)
-            for claim in claims
-        }
+        owners: dict[str, tuple[str | None, str | None, str]] = {}
+        for entry in self.open_entries():
+            draft, claims = entry.draft, entry.draft.claims
+            owner_of_kind = [_owner(kind.claim) for kind in claims.kinds]
+            for consumer, kind in zip(claims.consumers, claims.kind, strict=True):
+                owners[consumer] = owner_of_kind[kind]
+            for taken in draft.taken_reservations:
+                owners[taken.consumer] = _owner(taken)
+            for replaced in draft.replaced_reservations:
+                owners[replaced.consumer] = _owner(replaced)
+        return owners
 
     def limited_consumers(self) -> set[str]:
         """Return the consumers of drafts for one project; their owners are needed."""
-        return consumers_to_own(entry.draft for entry in self.going())
+        return consumers_to_own(entry.draft for entry in self.open_entries())
 
-    def judge_consumers(
+    def check_consumers(
         self, live: Iterable[Claim], owners: Mapping[str, str | None] = NO_OWNERS
     ) -> None:
-        """Stop the drafts that may not claim; note which claims give way to which."""
-        ending_ids = {
-            claim.id
-            for claim in (
-                *(released_claim for released_claim, _ in self.released),
-                *self._going_back,
-            )
-        }
-        going = [entry.draft for entry in self.going()]
+        """Stop the drafts that may not claim; record which live claims give way to new ones."""
+        ending_ids = self._ending_ids()
+        open_entries = [entry.draft for entry in self.open_entries()]
         live = [claim for claim in live if claim.id not in ending_ids]
-        self.known = {claim.id for claim in live}
-        self.rivals, outcomes = judge_rivals(live, going, owners)
-        for entry in self.going():
+        self.judged_ids = {claim.id for claim in live}
+        self.rivals, outcomes = resolve_rivals(live, open_entries, owners)
+        for entry in self.open_entries():
             entry.outcome = outcomes.get(entry.draft.id)
 
-    def movers(self) -> set[str]:
-        """Return the consumers that move or whose claims leave, and use pools; these count once."""
-        moving = (claim_draft.claim for entry in self.going() for claim_draft in entry.draft.claims)
-        move_claims = [claim for claim in moving if claim.purpose.is_move]
+    def moving_consumers(self) -> set[str]:
+        """Return the guests with claims on pools that move or give way: their use counts once."""
+        drafts = (entry.draft for entry in self.open_entries())
+        move_claims = [
+            claim_draft.claim
+            for draft in drafts
+            if any(kind.claim.purpose.is_move for kind in draft.claims.kinds)
+            for claim_draft in draft.claims
+        ]
         return {
             guest_of(claim)
-            for claim in (*move_claims, *self._leaving())
-            if inheritance.of_pools(claim)
+            for claim in (*move_claims, *self._leaving_claims())
+            if inheritance.has_pool_amounts(claim)
         }
 
     def inherit(self, unit: UnitOfWork, live: Iterable[Claim]) -> None:
-        """Reduce what claims of moves take of pools to what their consumers do not hold already.
+        """Reduce the amounts of moves' claims on pools by what their consumers have there already.
 
-        :param live: the live claims of :meth:`movers`, read under the locks of all providers
+        :param live: the live claims of :meth:`moving_consumers`, read with all providers locked
         """
-        leaving = {claim.id for claim in self._leaving()}
-        unit.keep_heirs(self.movers(), [claim for claim in live if claim.id not in leaving])
-        for entry in self.going():
-            claims = [inheriting(made, unit.others_of) for made in entry.draft.claims]
-            entry.draft = msgspec.structs.replace(entry.draft, claims=claims)
+        leaving = {claim.id for claim in self._leaving_claims()}
+        unit.remember_heirs(
+            self.moving_consumers(), [claim for claim in live if claim.id not in leaving]
+        )
+        for entry in self.open_entries():
+            claims = [draft_without_inherited(made, unit.others_of) for made in entry.draft.claims]
+            entry.draft = msgspec.structs.replace(entry.draft, claims=ClaimColumns.of(claims))
 
     # -- providers ---------------------------------------------------------------
-    def wanted(self) -> set[int]:
-        """Return the providers to lock: all that a draft names, those read back included."""
-        drafts = (entry.draft for entry in self.entries if not entry.is_locked)
-        provider_ids = {pid for claim in self._leaving() for pid in claim.allocations}
-        for draft in drafts:
-            for claim_draft in draft.claims:
-                provider_ids.update(claim_draft.claim.allocations)
-            for taken in draft.taken_reservations:
-                provider_ids.update(taken.provider_ids)
-            for released in draft.released_reservations:
-                provider_ids.update(released.provider_ids)
-        return provider_ids
+    def providers_to_lock(self) -> set[int]:
+        """Return the providers to lock: those that drafts name, and those of claims giving way."""
+        drafts = [entry.draft for entry in self.entries if not entry.is_locked]
+        leaving_ids = {pid for claim in self._leaving_claims() for pid in claim.allocations}
+        return named_providers(drafts) | leaving_ids
 
-    def other_providers(self) -> set[int]:
-        """Return the providers to lock that claims take from and that are not their host."""
+    def pools_to_lock(self) -> set[int]:
+        """Return the ids of the pools that claims take from, all to be locked."""
         drafts = (entry.draft for entry in self.entries if not entry.is_locked)
-        return {
-            pid
-            for draft in drafts
-            for claim_draft in draft.claims
-            if len(claim_draft.claim.allocations) > 1
-            for pid in claim_draft.claim.allocations
-            if pid != claim_draft.claim.provider_id
-        }
+        return {pid for draft in drafts for pid in draft.claims.pools}
 
-    def _leaving(self) -> Iterable[Claim]:
+    def _leaving_claims(self) -> Iterable[Claim]:
         yield from (claim for claim, _ in self.released)
         yield from (claim for rivals in self.rivals.values() for claim in rivals)
-        yield from self._going_back
+        yield from self._returning_reservations
 
-    def overtake(self, claims: Iterable[Claim]) -> None:
-        """Release the claims of a request's earlier attempt; reservations go back."""
+    def release_earlier_attempt(self, claims: Iterable[Claim]) -> None:
+        """Release the claims of a request's earlier attempt; reservations go back to plans."""
         for claim in claims:
             if restored_reservation(claim, self.now) is not None:
-                self._going_back.append(claim)
+                self._returning_reservations.append(claim)
             else:
                 self.released.append((claim, 'taken over'))
 
     # -- reservations of plans -----------------------------------------------------------
-    def reservations_named(self) -> list[str]:
-        """Return the ids of the reservations that going drafts take over or end, ascending."""
-        drafts = [entry.draft for entry in self.going()]
+    def named_reservations(self) -> list[str]:
+        """Return the ids of the reservations that the open drafts take over or end, ascending."""
+        drafts = [entry.draft for entry in self.open_entries()]
         taken_ids = {
             reservation.claim_id for draft in drafts for reservation in draft.taken_reservations
         }
@@ -428,7 +447,7 @@ class CommitBatch:
     ) -> None:
         """Stop the drafts that do not get the reservations that they need.
 
-        :param reservations: the claims of :meth:`reservations_named`, by id, under the locks
+        :param reservations: the claims of :meth:`named_reservations`, by id, under the locks
         """
         self._reservations = reservations
         taken_ids: set[str] = set()
@@ -438,7 +457,7 @@ class CommitBatch:
             for row in hosts
             if (reason := why_closed(row, over_full=False))
         }
-        for entry in self.going():
+        for entry in self.open_entries():
             entry.reservations = check_taken_reservations(
                 entry.draft, reservations, taken_ids, closed_hosts
             )
@@ -450,9 +469,10 @@ class CommitBatch:
     def read_under_lock(self) -> tuple[set[int], set[tuple[int, int]]]:
         """Return (hosts of layouts, (pool, host) of shared pools) of the drafts still going."""
         laid_on, served = set[int](), set[tuple[int, int]]()
-        for entry in self.going():
-            for claim_draft in entry.draft.claims:
-                host = claim_draft.claim.provider_id
+        for entry in self.open_entries():
+            claims = entry.draft.claims
+            for host, kind in zip(claims.providers, claims.kind, strict=True):
+                claim_draft = claims.kinds[kind]
                 if claim_draft.claim.layout is not None:
                     laid_on.add(host)
                 for pid in claim_draft.served_by:
@@ -474,7 +494,7 @@ class CommitBatch:
         locked = unit.locked
         released_ids = {claim.id for claim, _ in self.released}
         rooms = {
-            pid: room_of(
+            pid: free_topology_of(
                 locked.templates[pid].facts,
                 [
                     layout
@@ -486,50 +506,52 @@ class CommitBatch:
             if pid in locked.templates
         }
         for claim, reason in self.released:
-            unit.release(claim, reason)
-        going = self.going()
+            unit.release_claim(claim, reason)
+        open_entries = self.open_entries()
         states = {
             pid: locked.state(pid, rooms.get(pid), serves.get(pid, frozenset()))
             for pid in locked.counters
         }
-        acceptances = accept(states, [entry.draft for entry in going], self.rivals)
-        for entry in going:
+        acceptances = accepted_claims(states, [entry.draft for entry in open_entries], self.rivals)
+        for entry in open_entries:
             acceptance = acceptances[entry.draft.id]
             entry.accepted = acceptance.accepted
             for index in entry.accepted:
-                self._make(unit, entry.draft, entry.draft.claims[index])
+                self._create_claim(unit, entry.draft, entry.draft.claims[index])
             if not (entry.draft.whole and acceptance.refusal is not None):
                 entry.taken = entry.reservations.taken
             for index in entry.taken:
-                self._take(unit, entry.draft, entry.draft.taken_reservations[index])
-            self._decide(entry, acceptance.refusal)
+                self._take_reservation(unit, entry.draft, entry.draft.taken_reservations[index])
+            self._set_outcome(entry, acceptance.refusal)
             if entry.draft.released_reservations:
                 self._end_reservations(unit, entry)
-        for reservation in self._going_back:
+        for reservation in self._returning_reservations:
             if reservation.id not in self._taken:
-                self._end(unit, reservation, 'taken over')
-        self.bumped = sorted(
+                self._end_claim(unit, reservation, 'taken over')
+        self.incremented_groups = sorted(
             {
                 e.draft.group.uuid
-                for e in going
-                if e.draft.group is not None and e.outcome and steps_group(e.draft, e.outcome)
+                for e in open_entries
+                if e.draft.group is not None
+                and e.outcome
+                and increments_group_generation(e.draft, e.outcome)
             }
         )
-        for group in self.bumped:
+        for group in self.incremented_groups:
             self.groups[group] += 1
 
-    def _make(self, unit: UnitOfWork, draft: RequestDraft, made: ClaimDraft) -> None:
+    def _create_claim(self, unit: UnitOfWork, draft: RequestDraft, made: ClaimDraft) -> None:
         claim = msgspec.structs.replace(
             made.claim,
             state=State.RESERVED,
             lease_until=self.lease_of(draft)
-            if made.claim.lifecycle in EXPIRES
+            if made.claim.lifecycle in EXPIRING_LIFECYCLES
             else made.claim.lease_until,
             created_at=self.now,
             updated_at=self.now,
         )
-        unit.make(claim)
-        self._replace(unit, claim.id, draft)
+        unit.add_claim(claim)
+        self._end_replaced_claims(unit, claim.id, draft)
 
     def lease_of(self, draft: RequestDraft) -> float:
         """Return the time until which a draft's claims are reserved; a plan's share one lease."""
@@ -537,23 +559,26 @@ class CommitBatch:
         stored_plan = None if draft.plan is None else self.plans.get(draft.plan.group_uuid)
         return until if stored_plan is None else max(until, stored_plan.lease_until)
 
-    def _take(self, unit: UnitOfWork, draft: RequestDraft, by: TakenReservation) -> None:
+    def _take_reservation(
+        self, unit: UnitOfWork, draft: RequestDraft, by: TakenReservation
+    ) -> None:
         reservation = self._reservations[by.claim_id]
         until = self.lease_of(draft)
-        unit.take(
-            reservation, taken_over(reservation, by, draft.id, draft.attempt, until, self.now)
+        unit.hand_over(
+            reservation,
+            reservation_taken_over(reservation, by, draft.id, draft.attempt, until, self.now),
         )
         self._taken.add(reservation.id)
-        self._replace(unit, reservation.id, draft)
+        self._end_replaced_claims(unit, reservation.id, draft)
 
-    def _replace(self, unit: UnitOfWork, claim_id: str, draft: RequestDraft) -> None:
-        """End the claims that give way to a claim."""
+    def _end_replaced_claims(self, unit: UnitOfWork, claim_id: str, draft: RequestDraft) -> None:
+        """End the claims that a new claim replaces."""
         reason = f'replaced by {draft.id}'
         for rival in self.rivals.get(claim_id, ()):
-            self._end(unit, rival, reason)
+            self._end_claim(unit, rival, reason)
 
     def _end_reservations(self, unit: UnitOfWork, entry: BatchEntry) -> None:
-        """End the reservations that a plan gives back, except those that a create has taken."""
+        """End the reservations that a plan releases, except those that a create has taken over."""
         plan = entry.draft.plan
         if plan is None or entry.outcome is None or entry.outcome.outcome != CommitStatus.PLACED:
             return
@@ -569,14 +594,14 @@ class CommitBatch:
             if reservation.is_free_reservation and reservation.allocations.keys() <= set(
                 released.provider_ids
             ):
-                self._end(unit, reservation, f'given back by {entry.draft.id}')
+                self._end_claim(unit, reservation, f'given back by {entry.draft.id}')
 
-    def _end(self, unit: UnitOfWork, claim: Claim, reason: str) -> None:
+    def _end_claim(self, unit: UnitOfWork, claim: Claim, reason: str) -> None:
         self.released.append((claim, reason))
-        unit.release(claim, reason)
+        unit.release_claim(claim, reason)
 
     @staticmethod
-    def _decide(entry: BatchEntry, refusal: Refusal | None) -> None:
+    def _set_outcome(entry: BatchEntry, refusal: Refusal | None) -> None:
         draft = entry.draft
         if entry.is_whole and draft.completes:
             outcome = CommitStatus.PLACED
@@ -585,7 +610,7 @@ class CommitBatch:
         else:
             outcome = CommitStatus.DROPPED
         if refusal is None and entry.reservations.reason:
-            refusal = Refusal(RefusalKind.PLACE, entry.reservations.reason)
+            refusal = Refusal(RefusalKind.RESERVATION, entry.reservations.reason)
         entry.outcome = RequestOutcome(
             id=draft.id,
             outcome=outcome,
@@ -597,18 +622,18 @@ class CommitBatch:
         )
 
     # -- rows to write -------------------------------------------------------------
-    def deleted_requests(self) -> list[str]:
+    def requests_to_delete(self) -> list[str]:
         """Return the request rows to delete: inserted or taken over, without any effect."""
-        ending_statuses = (CommitStatus.DROPPED, CommitStatus.GROUP_CHANGED, CommitStatus.BARRED)
+        ending_statuses = (CommitStatus.DROPPED, CommitStatus.GROUP_CHANGED, CommitStatus.REJECTED)
         return [
             entry.draft.id
             for entry in self.entries
-            if (entry.fresh or entry.took_over)
+            if (entry.is_new_request or entry.took_over)
             and entry.outcome
             and entry.outcome.outcome in ending_statuses
         ]
 
-    def corrected_requests(self) -> list[dict[str, Any]]:
+    def requests_to_update(self) -> list[dict[str, Any]]:
         """Return the request rows to correct: not as inserted, or stored before and carried on."""
         corrections = []
         for entry in self.entries:
@@ -616,7 +641,7 @@ class CommitBatch:
             if outcome not in (CommitStatus.PLACED, CommitStatus.PARTIAL):
                 continue
             placed = outcome is CommitStatus.PLACED
-            if entry.fresh and entry.is_whole:
+            if entry.is_new_request and entry.is_whole:
                 continue
             row = self.request_values(entry.draft)
             row |= {
@@ -624,7 +649,9 @@ class CommitBatch:
                 'answer': row['answer'] if placed else None,
                 'claims': entry.claims_before + entry.claims_made,
             }
-            corrections.append({'b_id': row['id'], **{name: row[name] for name in CORRECTED}})
+            corrections.append(
+                {'b_id': row['id'], **{name: row[name] for name in CONTINUED_COLUMNS}}
+            )
         return corrections
 
     def decisions(self) -> Iterable[DecisionRecord]:
@@ -633,15 +660,15 @@ class CommitBatch:
             if entry.has_effect and entry.draft.decision is not None:
                 yield entry.draft.decision
 
-    def plans_made(self) -> Iterable[GroupPlanRecord]:
+    def plans_to_store(self) -> Iterable[GroupPlanRecord]:
         """Yield the plans to store, with the lease of their reservations."""
         for entry in self.entries:
             plan = entry.draft.plan
             if plan is not None and entry.has_effect:
                 yield msgspec.structs.replace(plan, lease_until=self.lease_of(entry.draft))
 
-    def replacing(self) -> Iterable[GroupSwap]:
-        """Yield the rules that replace those of their groups."""
+    def group_preconditions(self) -> Iterable[GroupPrecondition]:
+        """Yield the rules that drafts store in place of the groups' own rules."""
         for entry in self.entries:
             group = entry.draft.group
             if group is not None and group.replaces and entry.has_effect:
@@ -653,9 +680,9 @@ class CommitBatch:
         return CommitResult(
             outcomes=self.outcomes(),
             hosts=list(map(locked.row, locked.hosts())),
-            pools=pools.usages(locked, unit.grown),
+            pools=pools.usages(locked, unit.grown) if locked.pools else [],
             freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
-            handed=sorted(unit.handed),
+            handed=sorted(unit.providers_handed_over),
             groups=self.groups,
             now=self.now,
             path=path,

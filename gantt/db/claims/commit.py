@@ -6,7 +6,7 @@ each other but never in a circle:
 
 1. insert the request rows ascending, lock those that were there;
 2. insert and lock the group rules ascending, compare rules and generations;
-3. read the live claims of the consumers (``core.claims.commit.judge_rivals``);
+3. read the live claims of the consumers (``core.claims.commit.resolve_rivals``);
 4. lock the providers ascending;
 5. accept in arrival order (``core.claims.acceptance``);
 6. write usage, claims, allocations, decisions, feed.
@@ -25,90 +25,101 @@ from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import group_plans, groups
-from gantt.db.claims.batch import CORRECTED, CommitBatch, makers_of
+from gantt.db.claims.batch import CONTINUED_COLUMNS, CommitBatch, drafts_creating_groups
 from gantt.db.claims.held import owners_of, zones_of_groups
-from gantt.db.claims.unit_of_work import UnitOfWork
+from gantt.db.claims.unit_of_work import DELETE_SHARES, UnitOfWork
 from gantt.db.engine import session
-from gantt.db.engine.arrays import by_key
-from gantt.db.engine.pipelines import Meanwhile
-from gantt.db.engine.retry import Again
+from gantt.db.engine.arrays import lock_by_key
+from gantt.db.engine.pipelines import WorkDuringCommit
+from gantt.db.engine.retry import RetryTransaction
 from gantt.db.hosts import pools, providers, rows
 from gantt.db.hosts.claim_rows import is_live, layouts_on, load_claims, of_guests
 from gantt.db.records import decisions
 from gantt.db.schema import models
 
-_r = models.requests
-_g = models.group_rules
+_requests = models.requests
+_group_rules = models.group_rules
 
 _ids: Any = sa.bindparam('ids', expanding=True)
-LOCK_REQUESTS = by_key(
-    sa.select(*[column for column in _r.c if column.name not in ('created_at', 'updated_at')])
-    .where(_r.c.id.in_(_ids))
-    .order_by(_r.c.id)
+LOCK_REQUESTS = lock_by_key(
+    sa.select(
+        *[column for column in _requests.c if column.name not in ('created_at', 'updated_at')]
+    )
+    .where(_requests.c.id.in_(_ids))
+    .order_by(_requests.c.id)
     .with_for_update(),
-    _r,
+    _requests,
 )
-TOKENS = sa.select(_r.c.id).where(_r.c.id.in_(_ids), _r.c.token == sa.bindparam('token'))
-DELETE_REQUESTS = _r.delete().where(_r.c.id.in_(_ids))
-CORRECT = (
-    _r.update()
-    .where(_r.c.id == sa.bindparam('b_id'))
-    .values({name: sa.bindparam(name) for name in CORRECTED})
+SELECT_REQUESTS_WITH_TOKEN = sa.select(_requests.c.id).where(
+    _requests.c.id.in_(_ids), _requests.c.token == sa.bindparam('token')
 )
-LOCK_GROUPS = by_key(
-    groups.RULES.where(_g.c.uuid.in_(_ids)).order_by(_g.c.uuid).with_for_update(key_share=True),
-    _g,
+DELETE_REQUESTS = _requests.delete().where(_requests.c.id.in_(_ids))
+UPDATE_REQUEST = (
+    _requests.update()
+    .where(_requests.c.id == sa.bindparam('b_id'))
+    .values(session.bound(*CONTINUED_COLUMNS))
 )
-SWAP_GROUP = (
-    _g.update()
-    .where(_g.c.uuid == sa.bindparam('b_uuid'), _g.c.generation == sa.bindparam('b_generation'))
-    .values(generation=_g.c.generation + 1)
+LOCK_GROUPS = lock_by_key(
+    groups.SELECT_RULES.where(_group_rules.c.uuid.in_(_ids))
+    .order_by(_group_rules.c.uuid)
+    .with_for_update(key_share=True),
+    _group_rules,
 )
-REPLACE_RULE = (
-    _g.update()
-    .where(_g.c.uuid == sa.bindparam('b_uuid'))
-    .values({name: sa.bindparam(name) for name in ('policy', 'max_per_host', 'policies')})
-    .values(rule_generation=None)
+INCREMENT_GENERATION = (
+    _group_rules.update()
+    .where(
+        _group_rules.c.uuid == sa.bindparam('b_uuid'),
+        _group_rules.c.generation == sa.bindparam('b_generation'),
+    )
+    .values(generation=_group_rules.c.generation + 1)
+)
+UPDATE_GROUP_RULE = (
+    _group_rules.update()
+    .where(_group_rules.c.uuid == sa.bindparam('b_uuid'))
+    .values(rule_generation=None, **session.bound('policy', 'max_per_host', 'policies'))
 )
 
 
-IDS_TAKEN = sa.select(models.claims.c.id, models.claims.c.live).where(models.claims.c.id.in_(_ids))
-LIVE_OF = sa.select(models.claims.c.id).where(models.claims.c.consumer.in_(_ids), is_live)
+SELECT_EXISTING_CLAIMS = sa.select(models.claims.c.id, models.claims.c.live).where(
+    models.claims.c.id.in_(_ids)
+)
+SELECT_LIVE_CLAIMS_OF_CONSUMERS = sa.select(models.claims.c.id).where(
+    models.claims.c.consumer.in_(_ids), is_live
+)
 DELETE_CLAIMS = models.claims.delete().where(models.claims.c.id.in_(_ids))
-DELETE_ALLOCATIONS = models.allocations.delete().where(models.allocations.c.claim_id.in_(_ids))
 
 
-NONE_LOCKED: Mapping[str, str] = {}
+NO_LOCKED_DRAFTS: Mapping[str, str] = {}
 
 
-class Ledger:
+class BatchCommitter:
     """Writer of batches; its state is a cache.
 
     :ivar meanwhile: a callback that runs while the server works on a COMMIT, where possible
     """
 
-    def __init__(self, memory: rows.Memory) -> None:
+    def __init__(self, memory: rows.RowCache) -> None:
         self.memory = memory
-        self.meanwhile: Meanwhile | None = None
+        self.meanwhile: WorkDuringCommit | None = None
 
     def commit(
         self,
         transactions: session.Transactions,
         batch: Sequence[RequestDraft],
-        locked: Mapping[str, str] = NONE_LOCKED,
+        skipped: Mapping[str, str] = NO_LOCKED_DRAFTS,
     ) -> CommitResult:
         """Run the group commit; see ``core.claims.commit``.
 
-        :param locked: id -> reason, of drafts that are to be left alone
+        :param skipped: id of a draft -> reason why it is left out
         :raises DatabaseUnavailable: the outcome is not known, send again with the same ids
-        :raises retry.Locked: rows stay locked that other drafts need; nothing was written
+        :raises RowsLocked: rows stay locked that other drafts need; nothing was written
         """
         if not batch:
             return CommitResult(outcomes=[], now=transactions.read(lambda tx: tx.now))
         tried: list[tuple[CommitBatch, CommitResult]] = []
 
         def work(tx: session.Tx) -> CommitResult:
-            commit_batch = CommitBatch(batch, locked)
+            commit_batch = CommitBatch(batch, skipped)
             result = self.write(tx, commit_batch)
             tried.append((commit_batch, result))
             return result
@@ -124,69 +135,73 @@ class Ledger:
         host_sets = decisions.fresh_sets(tx, records)
         commit_batch.now = tx.now
         self._requests(tx, commit_batch)
-        self._groups(tx, commit_batch)
+        if not commit_batch.is_plain:
+            self._groups(tx, commit_batch)
         self._consumers(tx, commit_batch)
-        stored_ids = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
-        commit_batch.judge_claims({row.id for row in stored_ids if row.live})
+        stored_ids = tx.all(SELECT_EXISTING_CLAIMS, ids=commit_batch.claim_ids())
+        if stored_ids:
+            commit_batch.check_claims({row.id for row in stored_ids if row.live})
         unit = UnitOfWork(tx, self.memory)
-        unit.lock(commit_batch.wanted())
-        place_ids = commit_batch.reservations_named()
+        unit.lock(commit_batch.providers_to_lock())
+        place_ids = [] if commit_batch.is_plain else commit_batch.named_reservations()
         if place_ids:
             reservations_named = {claim.id: claim for claim in load_claims(tx, ids=place_ids)}
             commit_batch.check_reservations(reservations_named, unit.locked)
-        movers = sorted(commit_batch.movers())
-        if movers:
-            of_movers = [of_guests(movers), is_live]
+        moving_consumers = sorted(commit_batch.moving_consumers())
+        if moving_consumers:
+            of_movers = [of_guests(moving_consumers), is_live]
             commit_batch.inherit(unit, load_claims(tx, where=of_movers))
         laid_on, served = commit_batch.read_under_lock()
-        shares = pools.shared_in(tx, {pool for pool, _ in served})
-        serves = pools.serving(tx, unit.locked, served, shares) if served else {}
-        commit_batch.finish(unit, layouts_on(tx, laid_on), serves)
-        self.swap_groups(tx, commit_batch)
-        unit.write_added()
-        new_ids = {claim.id for claim in unit.made}
-        _forget(tx, [row.id for row in stored_ids if row.id in new_ids])
+        serves: Mapping[int, frozenset[int]] = {}
+        if served:
+            shares = pools.shared_in(tx, {pool for pool, _ in served})
+            serves = pools.serving(tx, unit.locked, served, shares)
+        commit_batch.finish(unit, layouts_on(tx, laid_on) if laid_on else {}, serves)
+        if not commit_batch.is_plain:
+            self.step_groups(tx, commit_batch)
+        unit.write_added_amounts()
+        if stored_ids:
+            new_ids = {claim.id for claim in unit.created}
+            _delete_tombstones(tx, [row.id for row in stored_ids if row.id in new_ids])
         self._write_claims(tx, commit_batch, unit, host_sets)
         self.write_requests(tx, commit_batch)
-        providers.announce(tx, 'group', commit_batch.bumped)
-        providers.announce_written(tx, unit.locked, sorted(unit.touched))
-        unit.step_all()
+        providers.announce_written(tx, unit.locked, sorted(unit.touched_providers))
+        unit.increment_versions()
         return commit_batch.result(unit)
 
     def _requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        tx.insert_new(
-            _r, [commit_batch.request_values(draft) for draft in commit_batch.insertable()], 'id'
-        )
-        ids = [entry.draft.id for entry in commit_batch.going()]
-        request_rows = tx.all(LOCK_REQUESTS, ids=ids)
+        tx.insert_new(_requests, commit_batch.request_rows(), 'id')
+        request_rows = tx.all(LOCK_REQUESTS, ids=commit_batch.open_request_ids())
         inserted = {row.id for row in request_rows if row.token == commit_batch.token}
-        commit_batch.judge_requests({row.id: row for row in request_rows}, inserted)
-        overdue = commit_batch.take_overs()
+        commit_batch.check_requests({row.id: row for row in request_rows}, inserted)
+        overdue = commit_batch.requests_taken_over()
         if overdue:
-            commit_batch.overtake(load_claims(tx, request_ids=overdue, live=True))
+            commit_batch.release_earlier_attempt(load_claims(tx, request_ids=overdue, live=True))
 
     def _groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        group_uuids = sorted(commit_batch.groups_going())
+        group_uuids = sorted(commit_batch.open_group_uuids())
         if not group_uuids:
             return
-        makers = makers_of(commit_batch.swaps())
-        tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers], 'uuid')
-        commit_batch.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=group_uuids)))
+        makers = drafts_creating_groups(commit_batch.drafts_with_group())
+        tx.insert_new(_group_rules, [group_values(draft, tx.stamp) for draft in makers], 'uuid')
+        commit_batch.check_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=group_uuids)))
 
     def _consumers(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         consumers = sorted(commit_batch.owners())
-        if consumers:
-            live_claims = load_claims(tx, consumers=consumers, live=True)
-            # A plan whose inputs have changed is computed again, whatever bars it.
+        live_claims = load_claims(tx, consumers=consumers, live=True) if consumers else []
+        if commit_batch.is_plain:
+            commit_batch.check_consumers(live_claims)
+        elif consumers:
+            # A plan whose inputs have changed is computed again, whatever rejects it.
             living = self._plans(tx, commit_batch)
-            commit_batch.judge_consumers(live_claims, self.owners(tx, commit_batch))
+            commit_batch.check_consumers(live_claims, self.owners(tx, commit_batch))
             if commit_batch.has_unseen_reservations(living):
-                raise Again('a place came to be meanwhile')
+                raise RetryTransaction('a place came to be meanwhile')
         else:
             self._plans(tx, commit_batch)
 
     def _plans(self, tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, Sequence[Claim]]:
-        """Judge plans by their members' claims; these are read after those that give way.
+        """Check plans against their members' claims, which are read after the claims that give way.
 
         A create that takes over a free reservation in between is seen here; a later one changes the
         claims that give way, which is guarded.  Nothing would guard that a reservation created in
@@ -198,7 +213,7 @@ class Ledger:
         if not planned:
             return {}
         plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
-        living = group_plans.places_of(tx, planned)
+        living = group_plans.member_claims_by_group(tx, planned)
         commit_batch.check_plans(plans, living, zones_of_groups(tx, planned))
         return living
 
@@ -208,14 +223,14 @@ class Ledger:
         limited = commit_batch.limited_consumers()
         return owners_of(tx, limited) if limited else NO_OWNERS
 
-    def swap_groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        """Increase the generation of every group that gained a member."""
-        swapped = [
+    def step_groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
+        """Increase the generation of every group that gained a member, and announce it."""
+        stepped = [
             {'b_uuid': uuid, 'b_generation': commit_batch.groups[uuid] - 1}
-            for uuid in commit_batch.bumped
+            for uuid in commit_batch.incremented_groups
         ]
-        if swapped and tx.many(SWAP_GROUP, swapped) != len(swapped):
-            raise Again('a group was written meanwhile')
+        if stepped and tx.run_many(INCREMENT_GENERATION, stepped) != len(stepped):
+            raise RetryTransaction('a group was written meanwhile')
         replaced = [
             {
                 'b_uuid': group.uuid,
@@ -223,33 +238,35 @@ class Ledger:
                 'max_per_host': group.max_per_host,
                 'policies': group.policies,
             }
-            for group in commit_batch.replacing()
+            for group in commit_batch.group_preconditions()
         ]
-        if replaced and tx.many(REPLACE_RULE, replaced) != len(replaced):
-            raise Again('a group was removed meanwhile')
+        if replaced and tx.run_many(UPDATE_GROUP_RULE, replaced) != len(replaced):
+            raise RetryTransaction('a group was removed meanwhile')
+        providers.announce(tx, 'group', commit_batch.incremented_groups)
 
     def _write_claims(
         self, tx: session.Tx, commit_batch: CommitBatch, unit: UnitOfWork, host_sets: set[str]
     ) -> None:
         decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
         unit.write_claims()
-        if unit.written_live:
+        written = unit.new_live_claims
+        if written:
             # Inserts for the same consumers were waited for, and may be confirmed by now.
-            consumers = sorted({claim.consumer for claim in unit.written_live})
-            live_ids = {row.id for row in tx.all(LIVE_OF, ids=consumers)}
-            if live_ids - commit_batch.known - {claim.id for claim in unit.written_live}:
-                raise Again('a claim for the same consumer came to be meanwhile')
-        if plans := list(commit_batch.plans_made()):
+            consumers = sorted({claim.consumer for claim in written})
+            live_ids = {row.id for row in tx.all(SELECT_LIVE_CLAIMS_OF_CONSUMERS, ids=consumers)}
+            if live_ids - commit_batch.judged_ids - {claim.id for claim in written}:
+                raise RetryTransaction('a claim for the same consumer came to be meanwhile')
+        if not commit_batch.is_plain and (plans := list(commit_batch.plans_to_store())):
             group_plans.save(tx, plans, commit_batch.plans)
 
     def write_requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Delete the request rows without effect, correct those not as inserted."""
-        deleted_ids = commit_batch.deleted_requests()
+        deleted_ids = commit_batch.requests_to_delete()
         if deleted_ids:
             tx.run(DELETE_REQUESTS, ids=deleted_ids)
-        corrected = commit_batch.corrected_requests()
-        if corrected and tx.many(CORRECT, corrected) != len(corrected):
-            raise Again('a request row was written meanwhile')
+        corrected = commit_batch.requests_to_update()
+        if corrected and tx.run_many(UPDATE_REQUEST, corrected) != len(corrected):
+            raise RetryTransaction('a request row was written meanwhile')
 
 
 def find_committed(
@@ -262,7 +279,7 @@ def find_committed(
     """
     for commit_batch, result in tried:
         ids = [draft.id for draft in commit_batch.batch]
-        if tx.all(TOKENS, ids=ids, token=commit_batch.token):
+        if tx.all(SELECT_REQUESTS_WITH_TOKEN, ids=ids, token=commit_batch.token):
             return result
     return None
 
@@ -287,9 +304,9 @@ def group_values(draft: RequestDraft, stamp: int) -> dict[str, Any]:
     }
 
 
-def _forget(tx: session.Tx, tombstones: Sequence[str]) -> None:
+def _delete_tombstones(tx: session.Tx, tombstones: Sequence[str]) -> None:
     # A request that was given up may be sent again under the same id; the claims of its
     # first attempt were never reported to any client.
     if tombstones:
-        tx.run(DELETE_ALLOCATIONS, ids=list(tombstones))
+        tx.run(DELETE_SHARES, ids=list(tombstones))
         tx.run(DELETE_CLAIMS, ids=list(tombstones))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of groups, and their reservations: stored with a commit, extended, released, read.
+"""Plans of groups and their reservations: created by a commit, extended, released, read.
 
 The row of the group's rule is the lock of its plan: every transaction that writes a plan locks
 it first, before the providers that reservations are on.
@@ -14,54 +14,59 @@ from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.reservations import (
     GroupPlanRecord,
-    PlannedUsage,
-    by_member,
     check_planned_by,
-    held_until,
-    is_of_plan,
+    extended_reservation,
+    is_reservation_of_plan,
     plan_lease_end,
-    usage_of,
-    without_plan,
+    released_from_plan,
+    sorted_by_member,
 )
-from gantt.core.messages.request import Lifecycle
 from gantt.db.claims import groups, held
 from gantt.db.claims.unit_of_work import UnitOfWork, lock_claims, providers_of
-from gantt.db.database import Database, reading, writing
+from gantt.db.database import SqlStore, reading, writing
 from gantt.db.engine import session
-from gantt.db.engine.retry import Again
-from gantt.db.hosts.base import is_id
-from gantt.db.hosts.claim_rows import bound_projects, is_live, load_claims, of_projects
+from gantt.db.engine.engine import is_id
+from gantt.db.engine.retry import RetryTransaction
+from gantt.db.hosts.claim_rows import is_live, load_claims
 from gantt.db.schema import models
-from gantt.scheduler.ports import ClaimOutcome, ClaimResult
+from gantt.scheduler.ports.requests import ClaimOutcome, ClaimResult
 
-_c = models.claims
-_t = models.group_plans
+_claims = models.claims
+_group_plans = models.group_plans
 
 _ids: Any = sa.bindparam('ids', expanding=True)
-_STAYS = ('group_uuid', 'created_at')
-READ = sa.select(_t).where(_t.c.group_uuid.in_(_ids)).order_by(_t.c.group_uuid)
-REPLACE = (
-    _t.update()
-    .where(_t.c.group_uuid == sa.bindparam('b_uuid'), _t.c.revision == sa.bindparam('b_revision'))
+SELECT_PLANS = (
+    sa.select(_group_plans)
+    .where(_group_plans.c.group_uuid.in_(_ids))
+    .order_by(_group_plans.c.group_uuid)
+)
+UPDATE_PLAN = (
+    _group_plans.update()
+    .where(
+        _group_plans.c.group_uuid == sa.bindparam('b_uuid'),
+        _group_plans.c.revision == sa.bindparam('b_revision'),
+    )
     .values(
-        {c.name: sa.bindparam(c.name) for c in _t.c if c.name not in ('group_uuid', 'created_at')}
+        session.bound(
+            *(c.name for c in _group_plans.c if c.name not in ('group_uuid', 'created_at'))
+        )
     )
 )
-EXTEND = (
-    _t.update()
-    .where(_t.c.group_uuid == sa.bindparam('b_uuid'))
-    .values(lease_until=sa.bindparam('lease_until'), updated_at=sa.bindparam('updated_at'))
+UPDATE_PLAN_LEASE = (
+    _group_plans.update()
+    .where(_group_plans.c.group_uuid == sa.bindparam('b_uuid'))
+    .values(session.bound('lease_until', 'updated_at'))
 )
-DELETE = _t.delete().where(_t.c.group_uuid == sa.bindparam('b_uuid'))
+DELETE_PLAN = _group_plans.delete().where(_group_plans.c.group_uuid == sa.bindparam('b_uuid'))
 
 
 # -- within a transaction -----------------------------------------------------------
 def load(tx: session.Tx, uuids: Sequence[str]) -> list[GroupPlanRecord]:
     """Return the plans of groups, by uuid."""
-    return [_record(row) for row in tx.all(READ, ids=list(uuids))]
+    return [record_of(row) for row in tx.all(SELECT_PLANS, ids=list(uuids))]
 
 
-def places_of(
+def member_claims_by_group(
     tx: session.Tx, uuids: Sequence[str], *, ended: bool = False
 ) -> dict[str, list[Claim]]:
     """Return the claims of members of planned groups, by group; every group is a key.
@@ -69,7 +74,10 @@ def places_of(
     :param ended: also ended claims
     """
     claims_of_group: dict[str, list[Claim]] = {uuid: [] for uuid in uuids}
-    where: list[Any] = [_c.c.group_uuid.in_(sorted(claims_of_group)), _c.c.member_name.is_not(None)]
+    where: list[Any] = [
+        _claims.c.group_uuid.in_(sorted(claims_of_group)),
+        _claims.c.member_name.is_not(None),
+    ]
     if not ended:
         where.append(is_live)
     for claim in load_claims(tx, where=where) if claims_of_group else ():
@@ -79,15 +87,15 @@ def places_of(
 
 
 def save(
-    tx: session.Tx, made: Sequence[GroupPlanRecord], stored: Mapping[str, GroupPlanRecord]
+    tx: session.Tx, plans: Sequence[GroupPlanRecord], stored: Mapping[str, GroupPlanRecord]
 ) -> None:
     """Store plans; the rows of their groups are locked.
 
     :param stored: the plans as read under these locks
-    :raises Again: one was stored meanwhile, where locks are local to a node
+    :raises RetryTransaction: another plan was stored meanwhile, where locks are local to a node
     """
     new_rows, changed_rows = [], []
-    for plan in made:
+    for plan in plans:
         values = {
             'request_id': plan.request_id,
             'project_id': plan.project_id,
@@ -105,23 +113,21 @@ def save(
             )
         else:
             new_rows.append({'group_uuid': plan.group_uuid, 'created_at': tx.now, **values})
-    tx.many(_t.insert(), new_rows)
-    if changed_rows and tx.many(REPLACE, changed_rows) != len(changed_rows):
-        raise Again('a plan was written meanwhile')
+    tx.run_many(_group_plans.insert(), new_rows)
+    if changed_rows and tx.run_many(UPDATE_PLAN, changed_rows) != len(changed_rows):
+        raise RetryTransaction('a plan was written meanwhile')
 
 
-def _record(row: Any) -> GroupPlanRecord:
+def record_of(row: Any) -> GroupPlanRecord:
+    """Return the stored plan of a row."""
     values = dict(row._mapping)
     values |= {name: bytes(values[name]) for name in ('description', 'plan')}
     return GroupPlanRecord(**values)
 
 
 # -- the port -----------------------------------------------------------------------
-class SqlGroupPlans:
+class SqlGroupPlans(SqlStore):
     """Plans of groups: ``ports.GroupPlans`` in SQL."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     @reading
     def load_group_plan(self, tx: session.Tx, uuid: str) -> GroupPlanRecord | None:
@@ -132,19 +138,21 @@ class SqlGroupPlans:
     def group_plans(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[GroupPlanRecord]:
-        query = sa.select(_t).order_by(_t.c.group_uuid).limit(limit)
+        query = sa.select(_group_plans).order_by(_group_plans.c.group_uuid).limit(limit)
         if marker is not None:
-            query = query.where(_t.c.group_uuid > marker)
+            query = query.where(_group_plans.c.group_uuid > marker)
         if project is not None:
-            query = query.where(_t.c.project_id == project)
-        return [_record(row) for row in tx.all(query)]
+            query = query.where(_group_plans.c.project_id == project)
+        return [record_of(row) for row in tx.all(query)]
 
     @reading
     def load_reservations(
         self, tx: session.Tx, uuids: Collection[str], *, ended: bool = False
     ) -> dict[str, list[Claim]]:
-        claims_of_group = places_of(tx, sorted(filter(is_id, set(uuids))), ended=ended)
-        return {uuid: by_member(claims_of_group.get(uuid, ())) for uuid in sorted(set(uuids))}
+        claims_of_group = member_claims_by_group(tx, sorted(filter(is_id, set(uuids))), ended=ended)
+        return {
+            uuid: sorted_by_member(claims_of_group.get(uuid, ())) for uuid in sorted(set(uuids))
+        }
 
     @reading
     def zones_of_groups(self, tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
@@ -167,15 +175,17 @@ class SqlGroupPlans:
             if claim.id in spare and claim.is_free_reservation:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
-            claim_now = held_until(claim, until, most, tx.now)
+            claim_now = extended_reservation(claim, until, most, tx.now)
             if claim_now is not claim:
-                changes.change(claim, claim_now)
-            if is_of_plan(claim):
+                changes.change_claim(claim, claim_now)
+            if is_reservation_of_plan(claim):
                 leases.append(plan_lease_end(claim_now))
-            outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
+            outcomes.append(_outcome(claim, 'ok' if is_reservation_of_plan(claim) else 'kept'))
         changes.write()
         until = max(leases)
-        tx.many(EXTEND, [{'b_uuid': uuid, 'lease_until': until, 'updated_at': tx.now}])
+        tx.run_many(
+            UPDATE_PLAN_LEASE, [{'b_uuid': uuid, 'lease_until': until, 'updated_at': tx.now}]
+        )
         return changes.result(outcomes)
 
     @writing
@@ -194,26 +204,15 @@ class SqlGroupPlans:
             if members and claim.member_name not in members:
                 continue
             if claim.is_free_reservation:
-                outcomes += changes.end([claim], Event.CANCEL, reason or 'plan released')
+                outcomes += changes.end_by_event([claim], Event.CANCEL, reason or 'plan released')
                 continue
             if claim.is_taken:
-                changes.change(claim, without_plan(claim, tx.now))
+                changes.change_claim(claim, released_from_plan(claim, tx.now))
             outcomes.append(_outcome(claim, 'kept'))
         changes.write()
         if not members:
-            tx.run(DELETE, b_uuid=uuid)
+            tx.run(DELETE_PLAN, b_uuid=uuid)
         return changes.result(outcomes)
-
-    @reading
-    def planned_usage(self, tx: session.Tx, project: str) -> PlannedUsage:
-        query = sa.select(_c.c.id).where(
-            *of_projects(tx.kind),
-            is_live,
-            _c.c.lifecycle == Lifecycle.PLAN.value,
-            _c.c.member_name.is_not(None),
-        )
-        ids = [row.id for row in tx.all(query, **bound_projects([project]))]
-        return usage_of(load_claims(tx, ids=ids) if ids else ())
 
 
 def _locked(tx: session.Tx, uuid: str) -> GroupPlanRecord:
@@ -221,7 +220,7 @@ def _locked(tx: session.Tx, uuid: str) -> GroupPlanRecord:
 
     :raises NotFound: the group has no plan
     """
-    plans = load(tx, [uuid]) if is_id(uuid) and groups.lock(tx, [uuid]) else []
+    plans = load(tx, [uuid]) if is_id(uuid) and groups.lock_groups(tx, [uuid]) else []
     if not plans:
         raise exceptions.NotFound(kind='plan of group', name=uuid)
     return plans[0]
@@ -229,8 +228,10 @@ def _locked(tx: session.Tx, uuid: str) -> GroupPlanRecord:
 
 def _lock_reservations(changes: UnitOfWork, uuid: str) -> list[Claim]:
     """Return the live claims of members, with all their providers locked."""
-    places = places_of(changes.tx, [uuid])[uuid]
-    return by_member(lock_claims(changes, [claim.id for claim in places], providers_of(places)))
+    places = member_claims_by_group(changes.tx, [uuid])[uuid]
+    return sorted_by_member(
+        lock_claims(changes, [claim.id for claim in places], providers_of(places))
+    )
 
 
 def _outcome(claim: Claim, outcome: str) -> ClaimOutcome:

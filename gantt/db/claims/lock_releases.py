@@ -10,13 +10,13 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from gantt.core.zones.idempotency_keys import key_of, may_be_elsewhere
+from gantt.core.claims.idempotency_keys import may_be_elsewhere, request_id_in_zone
 from gantt.db.engine import session
 from gantt.db.schema import models
 
-_b = models.zone_releases
+_zone_releases = models.zone_releases
 #: Seconds until the first try: the process that goes on with the request, or has it, tries at once.
-FIRST_SECONDS = 2.0
+FIRST_TRY_SECONDS = 2.0
 
 
 def release_in_zones(tx: session.Tx, lock_token: str) -> None:
@@ -27,10 +27,14 @@ def release_in_zones(tx: session.Tx, lock_token: str) -> None:
     if children:
         zone_row = tx.first(sa.select(models.zone.c.uuid))
         places = [*children, zone_row.uuid] if zone_row is not None else children
-        add(tx, [(place, key_of(lock_token, place)) for place in places], FIRST_SECONDS)
+        add_releases(
+            tx,
+            [(place, request_id_in_zone(lock_token, place)) for place in places],
+            FIRST_TRY_SECONDS,
+        )
 
 
-def add(tx: session.Tx, pairs: Collection[tuple[str, str]], seconds: float) -> None:
+def add_releases(tx: session.Tx, pairs: Collection[tuple[str, str]], seconds: float) -> None:
     """Note allocations that are to end, each by zone and key.
 
     :param seconds: until the first try
@@ -45,4 +49,4 @@ def add(tx: session.Tx, pairs: Collection[tuple[str, str]], seconds: float) -> N
         }
         for child, key in dict.fromkeys(pairs)
     ]
-    tx.insert_new(_b, rows, 'child', 'request_key')
+    tx.insert_new(_zone_releases, rows, 'child', 'request_key')

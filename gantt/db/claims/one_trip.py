@@ -2,7 +2,7 @@
 """The group commit of conflict-free batches on PostgreSQL: one round trip.
 
 Most batches are accepted as planned.  Everything from BEGIN to COMMIT is sent at once, in the
-order of locks that every writer keeps, and the last statement guards in place of the careful
+order of locks that every writer keeps, and the last statement guards in place of the pessimistic
 path's reads under these locks:
 
 - every request row was inserted by this transaction, or is that of the attempt that a draft
@@ -15,7 +15,7 @@ path's reads under these locks:
 - the lists of hosts that decisions refer to are stored;
 - no claim has one of these ids or unique keys, by the indexes of the table.
 
-Where a guard fails the statement fails, the transaction is rolled back, and the careful path
+Where a guard fails the statement fails, the transaction is rolled back, and the pessimistic path
 takes the batch.  A statement sees what was committed before it began: the last one begins after
 all locks are held.
 """
@@ -28,9 +28,8 @@ from typing import Any
 
 import psycopg
 
-from gantt.core.claims.claim import EXPIRES, Claim
+from gantt.core.claims.claim import EXPIRING_LIFECYCLES, Claim
 from gantt.core.claims.commit import (
-    ClaimColumns,
     CommitPath,
     CommitResult,
     CommitStatus,
@@ -39,38 +38,39 @@ from gantt.core.claims.commit import (
     is_plain,
 )
 from gantt.core.messages.request import Lifecycle
-from gantt.db.claims import commit as ledger
-from gantt.db.claims import commit_postgresql as careful
+from gantt.db.claims import commit as portable
+from gantt.db.claims import commit_postgresql as pessimistic
 from gantt.db.engine import session
-from gantt.db.engine.arrays import Typed, array, arrays, names, numbers, sql, texts, unnest
+from gantt.db.engine.arrays import columns, names, numbers, sql, texts, unnest
 from gantt.db.hosts import claim_rows, providers, rows
-from gantt.db.records import decisions
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 #: Columns of the consumer that gets a reservation.
-_NEW = (
+_NEW_CONSUMER_COLUMNS = (
     *(('request_id', 'text'), ('attempt', 'int'), ('member', 'int'), ('consumer', 'text')),
     *(('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text')),
     *(('image', 'text'), ('flavor', 'text')),
 )
-_TAKEN = (
+_TAKEN_RESERVATION_COLUMNS = (
     *(('id', 'text'), ('group_uuid', 'text'), ('member_name', 'text'), ('provider_id', 'bigint')),
-    *(('lease', 'float8'), *_NEW),
+    *(('lease', 'float8'), *_NEW_CONSUMER_COLUMNS),
 )
-#: Values before, as ``core.claims.claim.PlannedFor`` is written.
-_OLD = ', '.join(f"'{name}', c.{name}" for name in ('lease_until', *(name for name, _ in _NEW)))
-TAKE = sql(f"""
-    WITH n AS (SELECT {careful.NOW} AS now
+#: Values before, as ``core.claims.claim.FormerReservation`` is written.
+_FORMER_RESERVATION_SQL = ', '.join(
+    f"'{name}', c.{name}" for name in ('lease_until', *(name for name, _ in _NEW_CONSUMER_COLUMNS))
+)
+TAKE_RESERVATIONS = sql(f"""
+    WITH n AS (SELECT {pessimistic.NOW_SQL} AS now
     ), m AS (
         UPDATE claims c
-           SET planned = json_build_object({_OLD})::text,
-               {', '.join(f'{name} = t.{name}' for name, _ in _NEW)},
+           SET former_reservation = json_build_object({_FORMER_RESERVATION_SQL})::text,
+               {', '.join(f'{name} = t.{name}' for name, _ in _NEW_CONSUMER_COLUMNS)},
                lease_until = n.now + t.lease, expires_at = n.now + t.lease, unique_key = t.consumer,
                reason = '', updated_at = n.now
-          FROM {unnest(_TAKEN, 't')}, n
+          FROM {unnest(_TAKEN_RESERVATION_COLUMNS, 't')}, n
          WHERE c.id = t.id AND c.group_uuid = t.group_uuid AND c.member_name = t.member_name
            AND c.provider_id = t.provider_id AND c.state = 'reserved' AND c.lifecycle = 'plan'
-           AND c.planned IS NULL
+           AND c.former_reservation IS NULL
         RETURNING c.id
     ), v AS (
         UPDATE providers SET version = version + 1, claims_stamp = %b
@@ -94,9 +94,9 @@ TAKE = sql(f"""
 class TakenReservations:
     """The reservations that the drafts of a batch take over, as columns.
 
-    Behind the locks of the hosts ``TAKE`` takes all of them, and guards the facts that the portable
-    path reads and judges: each reservation is stored, no create has taken it, its host is open, and
-    no consumer has another live claim.
+    Under the locks of the hosts ``TAKE_RESERVATIONS`` takes all of them, and guards the facts that
+    the portable path reads and judges: each reservation is stored, no create has taken it, its host
+    is open, and no consumer has another live claim.
 
     :ivar hosts: hosts of the reservations, ascending
     :ivar consumers: consumers that get the reservations
@@ -138,20 +138,17 @@ class TakenReservations:
             )
             for reservation, draft in pairs
         ]
-        self._columns = [
-            array(kind, list(column_values))
-            for (_, kind), column_values in zip(_TAKEN, zip(*rows, strict=True), strict=True)
-        ]
+        self._columns = columns(rows, _TAKEN_RESERVATION_COLUMNS)
 
     def __bool__(self) -> bool:
         return bool(self.count)
 
-    def is_apart(self, hosts: Collection[int]) -> bool:
+    def is_on_other_hosts(self, hosts: Collection[int]) -> bool:
         """Return whether none of the reservations is on one of these hosts."""
         return not self.count or set(self.hosts).isdisjoint(hosts)
 
     def values(self, stamp: int) -> list[Any]:
-        """Return the parameters of ``TAKE``."""
+        """Return the parameters of ``TAKE_RESERVATIONS``."""
         hosts, host_count = numbers(self.hosts), len(self.hosts)
         return [
             *self._columns,
@@ -162,10 +159,10 @@ class TakenReservations:
 
 
 def is_taking(draft: RequestDraft) -> bool:
-    """Return whether a draft takes reservations of one provider each, and nothing else."""
+    """Return whether a draft only takes over reservations, each on a single provider."""
     return (
         bool(draft.taken_reservations)
-        and not draft.claims
+        and not draft.claims.ids
         and not (draft.continues or draft.replaced_reservations or draft.groups)
         and draft.takes_over is None
         and draft.group is None
@@ -178,87 +175,98 @@ def is_taking(draft: RequestDraft) -> bool:
 _classes = list(CORE_CLASS_COLUMNS.values())
 
 #: Common columns of ``claims`` of one kind.
-_KIND = (
+_KIND_COLUMNS = (
     *(('request_id', 'text'), ('attempt', 'int'), ('lifecycle', 'text'), ('purpose', 'text')),
     *(('move_id', 'text'), ('parent_key', 'text'), ('image', 'text'), ('flavor', 'text')),
 )
 #: Columns of the owner.
-_OWNER = (('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text'))
-#: Attributes beside them that only the careful path can judge.
-_kind_of = operator.attrgetter(*(name for name, _ in (*_KIND, *_OWNER)), 'group', 'layout')
-_AMOUNTS = tuple((c, 'bigint') for c in _classes)
-_OF_KIND = (*_KIND, *_OWNER, *_AMOUNTS)
-_KINDS = (('number', 'int'), ('lease', 'float8'), ('unique_key_end', 'text'), *_OF_KIND)
-_CLAIM = (
+_OWNER_COLUMNS = (('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text'))
+#: Attributes besides them that only the pessimistic path can judge.
+_kind_of = operator.attrgetter(
+    *(name for name, _ in (*_KIND_COLUMNS, *_OWNER_COLUMNS)), 'group', 'layout'
+)
+_AMOUNT_COLUMNS = tuple((c, 'bigint') for c in _classes)
+_KIND_CLAIM_COLUMNS = (*_KIND_COLUMNS, *_OWNER_COLUMNS, *_AMOUNT_COLUMNS)
+_KIND_ROW_COLUMNS = (
+    ('number', 'int'),
+    ('lease', 'float8'),
+    ('unique_key_end', 'text'),
+    *_KIND_CLAIM_COLUMNS,
+)
+_CLAIM_COLUMNS = (
     *(('id', 'text'), ('member', 'int'), ('consumer', 'text'), ('provider_id', 'bigint')),
     ('kind', 'int'),
 )
-_DECISION = [column for column in careful.DECISION if column[0] != 'created_at']
-_USED = (('id', 'bigint'), *((c, 'bigint') for c in _classes))
+_DECISION_COLUMNS = [column for column in pessimistic.DECISION_COLUMNS if column[0] != 'created_at']
+_decision_values = operator.attrgetter(*(name for name, _ in _DECISION_COLUMNS))
+_USAGE_COLUMNS = (('id', 'bigint'), *((c, 'bigint') for c in _classes))
 #: Amounts of one claim, and the hosts of claims with these amounts.
-_EACH = (*_AMOUNTS, ('hosts', 'text'))
+_AMOUNTS_AND_HOSTS_COLUMNS = (*_AMOUNT_COLUMNS, ('hosts', 'text'))
 #: The ids of the classes, as they are now in this database.
-_IDS = ', '.join(
+_CLASS_IDS_SQL = ', '.join(
     f"max(id) FILTER (WHERE name = '{n}') AS {c}" for n, c in CORE_CLASS_COLUMNS.items()
 )
-_AMOUNT = ' '.join(f'WHEN r.{c} THEN k.{c}' for c in _classes)
+_AMOUNT_OF_CLASS_SQL = ' '.join(f'WHEN r.{c} THEN k.{c}' for c in _classes)
 #: Condition: no claim takes amounts against its host's units, as in ``core.claims.acceptance``.
-_UNITS = f"""NOT EXISTS (
-    SELECT 1 FROM (SELECT {_IDS} FROM resource_classes
+_UNITS_OBEYED_SQL = f"""NOT EXISTS (
+    SELECT 1 FROM (SELECT {_CLASS_IDS_SQL} FROM resource_classes
                     WHERE name = ANY('{{{','.join(CORE_CLASS_COLUMNS)}}}')) r
-           CROSS JOIN {unnest(_EACH, 'k')}
+           CROSS JOIN {unnest(_AMOUNTS_AND_HOSTS_COLUMNS, 'k')}
            JOIN inventories i ON i.provider_id = ANY(k.hosts::bigint[]),
-           LATERAL (SELECT CASE i.class_id {_AMOUNT} END AS amount) a
+           LATERAL (SELECT CASE i.class_id {_AMOUNT_OF_CLASS_SQL} END AS amount) a
      WHERE a.amount > 0 AND (a.amount < i.min_unit OR a.amount > COALESCE(i.max_unit, i.total)
                              OR mod(a.amount, i.step_size) <> 0))"""  # noqa: S608 - names only
 
-#: Sent behind the lock of these rows; a row that is not continued as planned keeps its token.
-CONTINUE = sql(f"""
+#: Sent after the lock of these rows; a row that is not continued as planned keeps its token.
+CONTINUE_REQUESTS = sql(f"""
     UPDATE requests r
-       SET state = q.state, deadline = {careful.NOW} + q.budget, token = %s, answer = q.answer,
-           updated_at = {careful.NOW}, claims = r.claims + q.claims
-      FROM {careful.REQUEST_ROWS}
+       SET state = q.state, deadline = {pessimistic.NOW_SQL} + q.budget, token = %s,
+           answer = q.answer, updated_at = {pessimistic.NOW_SQL}, claims = r.claims + q.claims
+      FROM {pessimistic.REQUEST_ROWS_SQL}
      WHERE r.id = q.id AND r.state = 'open' AND r.fingerprint = q.fingerprint
        AND r.owner = q.owner AND r.attempt = q.attempt
 """)  # noqa: S608 - names of columns only
 #: No row comes back: the new state of the hosts follows from the plan.
-PROVIDERS = sql("""
+LOCK_PROVIDERS = sql("""
     SELECT count(*) FROM (
         SELECT 1 FROM providers WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE) p
 """)
 #: Sent before the hosts are locked: inserts for the same consumers wait here, and the last
 #: statement sees the outcome of others.
-CLAIMS = sql(f"""
-    WITH n AS (SELECT {careful.NOW} AS now
+INSERT_CLAIMS = sql(f"""
+    WITH n AS (SELECT {pessimistic.NOW_SQL} AS now
     ), m AS (
         SELECT t.id, t.member, t.consumer, t.provider_id, k.*
-          FROM {unnest(_CLAIM, 't')} JOIN {unnest(_KINDS, 'k')} ON k.number = t.kind
+          FROM {unnest(_CLAIM_COLUMNS, 't')}
+          JOIN {unnest(_KIND_ROW_COLUMNS, 'k')} ON k.number = t.kind
     ), c AS (
-        INSERT INTO claims (id, member, consumer, provider_id, {names(_OF_KIND)}, unique_key,
-                            lease_until, expires_at, state, live, reason, created_at, updated_at)
-        SELECT id, member, consumer, provider_id, {names(_OF_KIND)}, consumer || unique_key_end,
-               n.now + lease, n.now + lease, 'reserved', 1, '', n.now, n.now FROM m, n
+        INSERT INTO claims (id, member, consumer, provider_id, {names(_KIND_CLAIM_COLUMNS)},
+                            unique_key, lease_until, expires_at, state, live, reason,
+                            created_at, updated_at)
+        SELECT id, member, consumer, provider_id, {names(_KIND_CLAIM_COLUMNS)},
+               consumer || unique_key_end, n.now + lease, n.now + lease, 'reserved', 1, '',
+               n.now, n.now FROM m, n
          ORDER BY consumer COLLATE "C"
     ) SELECT now FROM n
 """)  # noqa: S608 - names of columns only
-#: Claims of these consumers that the careful path has to see: live claims of other transactions,
-#: and ended ones with another owner of the consumer.
-_SEEN = f"""(live <> 0 OR NOT EXISTS (
-        SELECT 1 FROM claims o WHERE o.consumer = s.consumer AND o.xmin = {careful.MINE}
+#: Claims of these consumers that the pessimistic path has to see: live ones of other
+#: transactions, and ended ones with another owner of the consumer.
+_IS_CONFLICTING_CLAIM_SQL = f"""(live <> 0 OR NOT EXISTS (
+        SELECT 1 FROM claims o WHERE o.consumer = s.consumer AND o.xmin = {pessimistic.OWN_XID_SQL}
            AND (o.project_id, o.user_id, o.consumer_type)
                IS NOT DISTINCT FROM (s.project_id, s.user_id, s.consumer_type)))"""  # noqa: S608
-WRITE = sql(f"""
-    WITH n AS (SELECT {careful.NOW} AS now
+WRITE_BATCH = sql(f"""
+    WITH n AS (SELECT {pessimistic.NOW_SQL} AS now
     ), u AS (
         UPDATE providers p
            SET generation = p.generation + 1, version = p.version + 1, claims_stamp = %b,
-               {careful.ADDS}
-          FROM {unnest(_USED, 'd')}
-         WHERE p.id = d.id AND {careful.FITS} AND p.over_committed = 0
+               {pessimistic.ADD_USAGE_SQL}
+          FROM {unnest(_USAGE_COLUMNS, 'd')}
+         WHERE p.id = d.id AND {pessimistic.FITS_SQL} AND p.over_committed = 0
         RETURNING p.id, p.version
     ), e AS (
-        INSERT INTO decisions ({names(_DECISION)}, created_at)
-        SELECT {names(_DECISION)}, n.now FROM {unnest(_DECISION, 't')}, n
+        INSERT INTO decisions ({names(_DECISION_COLUMNS)}, created_at)
+        SELECT {names(_DECISION_COLUMNS)}, n.now FROM {unnest(_DECISION_COLUMNS, 't')}, n
             ON CONFLICT (id) DO NOTHING
     ), x AS (
         INSERT INTO changes (kind, ref)
@@ -268,71 +276,66 @@ WRITE = sql(f"""
            1 / (CASE WHEN (SELECT count(*) FROM u) = %b
                  AND (SELECT count(*) FROM provider_facts WHERE provider_id = ANY(%s::bigint[])
                          AND disabled IS NULL AND service_disabled IS NULL) = %b
-                 AND {_UNITS}
+                 AND {_UNITS_OBEYED_SQL}
                  AND (SELECT count(*) FROM requests WHERE id = ANY(%s::text[]) AND token = %s) = %b
                  AND NOT EXISTS (SELECT 1 FROM claims s
-                                  WHERE consumer = ANY(%s::text[]) AND s.xmin <> {careful.MINE}
-                                    AND {_SEEN})
+                                  WHERE consumer = ANY(%s::text[])
+                                    AND s.xmin <> {pessimistic.OWN_XID_SQL}
+                                    AND {_IS_CONFLICTING_CLAIM_SQL})
                  AND (SELECT count(*) FROM host_sets WHERE digest = ANY(%s::text[])) = %b
                 THEN 1 ELSE 0 END)
       FROM n
 """)  # noqa: S608 - names of columns only
 
-#: The most batches that go the careful path before one is tried in one trip again.
-CAREFUL_MOST = 64
+#: The most batches that go the pessimistic path before one is tried in one trip again.
+PESSIMISTIC_BATCHES_MAX = 64
 
 
-class Caution:
+class OptimisticBackoff:
     """Backoff of one-trip commits after failed ones.
 
     A failed try costs its trip, a batch not tried costs an unneeded trip or two.  So the number of
     batches let by doubles with each failure and is halved by each success: where less than half of
-    the tries fail nearly all are tried, where more fail one in :data:`CAREFUL_MOST` is tried.
+    the tries fail nearly all are tried, where more fail one in :data:`PESSIMISTIC_BATCHES_MAX` is
+    tried.
     """
 
     def __init__(self) -> None:
-        # Half of the batches to let by after the next failure, from 0.5 to CAREFUL_MOST.
-        self._next = 0.5
-        self._left = 0  # batches that are still let by
+        # Half of the batches to let by after the next failure, from 0.5 to PESSIMISTIC_BATCHES_MAX.
+        self._next_pause = 0.5
+        self._batches_to_pass = 0  # batches that are still let by
 
     def is_due(self) -> bool:
-        """Return whether the next batch takes the careful path; called once for each batch."""
-        if self._left:
-            self._left -= 1
+        """Return whether to commit the next batch by the pessimistic path; called once a batch."""
+        if self._batches_to_pass:
+            self._batches_to_pass -= 1
             return True
         return False
 
-    def failed(self) -> None:
-        """Record that a tried batch was not as planned."""
-        self._next = min(2 * self._next, float(CAREFUL_MOST))
-        self._left = int(self._next)
+    def record_failure(self) -> None:
+        """Record that a one-trip commit of a batch was refused by a guard."""
+        self._next_pause = min(2 * self._next_pause, float(PESSIMISTIC_BATCHES_MAX))
+        self._batches_to_pass = int(self._next_pause)
 
-    def went_well(self) -> None:
-        """Record that a tried batch is committed."""
-        self._next = max(0.5, self._next / 2)
+    def record_success(self) -> None:
+        """Record that a one-trip commit of a batch succeeded."""
+        self._next_pause = max(0.5, self._next_pause / 2)
 
 
 def _is_plain(claim: Claim, amounts: Mapping[str, int]) -> bool:
-    """Return whether only the room on its host decides about a claim."""
+    """Return whether only room on its host decides about a claim, which has no layout or group."""
     return (
         len(claim.allocations) == 1
         and claim.layout is None
         and claim.group is None
-        and claim.lifecycle in EXPIRES
+        and claim.lifecycle in EXPIRING_LIFECYCLES
         and claim.lifecycle is not Lifecycle.CALLER  # it uses pools
         and not claim.purpose.is_move  # its source is a live claim
         and all(name in CORE_CLASS_COLUMNS and amount > 0 for name, amount in amounts.items())
     )
 
 
-def _columns(found: Sequence[tuple[Any, ...]], columns: Typed) -> list[Any]:
-    kinds = [kind for _, kind in columns]
-    return [
-        array(kind, values) for kind, values in zip(kinds, zip(*found, strict=True), strict=True)
-    ]
-
-
-class _NotAsPlanned(session.GivenUp):
+class _NotAsPlanned(session.WorkAbandoned):
     """Signal that a guard refused the batch: nothing of it is written."""
 
 
@@ -354,31 +357,32 @@ class PlainBatch:
         self.taken = TakenReservations(batch)
         self.consumers = ''
         #: Parameters of statements, by column.
-        self._claims = self._kinds = self._used = self._each = list[Any]()
+        self._claims = self._kinds = self._usage = self._amounts_and_hosts = list[Any]()
 
     @classmethod
     def of(cls, batch: Sequence[RequestDraft]) -> 'PlainBatch | None':
         """Return the columns; None where a draft needs more, or two name one consumer.
 
         None too where a host gets claims and gives a reservation away: its change is reported as
-        its version alone, which does not hold the consumers of its claims.
+        its version only, which does not hold the consumers of its claims.
         """
         if not all(is_plain(draft) or is_taking(draft) for draft in batch):
             return None
         plain_batch = cls(batch)
         return (
             plain_batch
-            if plain_batch._fill() and plain_batch.taken.is_apart(plain_batch.hosts)
+            if plain_batch._fill_columns()
+            and plain_batch.taken.is_on_other_hosts(plain_batch.hosts)
             else None
         )
 
-    def _fill(self) -> bool:
-        row_values: list[tuple[str, str, int, int, int]] = []
+    def _fill_columns(self) -> bool:
+        row_values: list[tuple[str, int, str, int, int]] = []
         kinds: list[tuple[Any, ...]] = []
         for draft in self.batch:
-            columns = ClaimColumns.of(draft.claims)
+            of_claims = draft.claims
             first_kind = len(kinds)
-            for number, draft_kind in enumerate(columns.kinds, first_kind):
+            for number, draft_kind in enumerate(of_claims.kinds, first_kind):
                 claim = draft_kind.claim
                 amounts = claim.allocations.get(claim.provider_id)
                 if (
@@ -392,37 +396,23 @@ class PlainBatch:
                 key_end = claim_rows.unique_key_end(claim.purpose)
                 kinds.append((number, draft.lease_seconds, key_end, *shared_columns[:-2], *sums))
             of_kind = (
-                [first_kind + number for number in columns.kind] if first_kind else columns.kind
+                [first_kind + number for number in of_claims.kind] if first_kind else of_claims.kind
             )
             row_values += zip(
-                columns.consumers,
-                columns.ids,
-                columns.members,
-                columns.providers,
+                of_claims.ids,
+                of_claims.members,
+                of_claims.consumers,
+                of_claims.providers,
                 of_kind,
                 strict=True,
             )
-        if not row_values:  # reservations alone
-            return self._fill_with_nothing()
-        row_values.sort()  # waits for others' consumers are in this order
-        consumers, ids, members, hosts, numbers_of = zip(*row_values, strict=True)
-        self.consumers = texts(consumers)
-        self._claims = [
-            *(texts(ids), numbers(members), self.consumers, numbers(hosts), numbers(numbers_of)),
-        ]
-        self._kinds = _columns(kinds, _KINDS)
-        self._add_up(Counter(zip(hosts, numbers_of, strict=True)), kinds)
-        return self._is_one_each(consumers)
-
-    def _fill_with_nothing(self) -> bool:
-        self.consumers = texts([])
-        self._used, self._each = arrays([], _USED), arrays([], _EACH)
-        return self._is_one_each(())
-
-    def _is_one_each(self, who: Sequence[str]) -> bool:
-        """Return whether no consumer is named twice."""
-        consumers = [*who, *self.taken.consumers]
-        return len(set(consumers)) == len(consumers)
+        row_values.sort(key=operator.itemgetter(2))  # waits for others' consumers are in this order
+        self._claims = columns(row_values, _CLAIM_COLUMNS)
+        self._kinds = columns(kinds, _KIND_ROW_COLUMNS)
+        self.consumers = self._claims[2]
+        self._add_up(Counter((host, number) for *_, host, number in row_values), kinds)
+        all_consumers = [*(values[2] for values in row_values), *self.taken.consumers]
+        return len(set(all_consumers)) == len(all_consumers)
 
     def _add_up(
         self, count: Mapping[tuple[int, int], int], kinds: Sequence[tuple[Any, ...]]
@@ -437,32 +427,32 @@ class PlainBatch:
             for i, amount in enumerate(amounts):
                 sums[i] += times * amount
         self.hosts = sorted(used)
-        self._used = _columns([(host, *used[host]) for host in self.hosts], _USED)
-        self._each = _columns(
-            [(*amounts_of, numbers(host_ids)) for amounts_of, host_ids in each.items()], _EACH
+        self._usage = columns([(host, *used[host]) for host in self.hosts], _USAGE_COLUMNS)
+        self._amounts_and_hosts = columns(
+            [(*amounts_of, numbers(host_ids)) for amounts_of, host_ids in each.items()],
+            _AMOUNTS_AND_HOSTS_COLUMNS,
         )
 
     # -- parameters ----------------------------------------------------------------
     def claims(self) -> list[Any]:
-        """Return the parameters of ``CLAIMS``."""
+        """Return the parameters of ``INSERT_CLAIMS``."""
         return [*self._claims, *self._kinds]
 
     def providers(self) -> list[Any]:
-        """Return the parameters of ``PROVIDERS``."""
-        return [numbers([*self.hosts, *self.taken.hosts])] if self.taken else self._used[:1]
+        """Return the parameters of ``LOCK_PROVIDERS``."""
+        return [numbers([*self.hosts, *self.taken.hosts])] if self.taken else self._usage[:1]
 
     def writes(self, token: str, stamp: int) -> list[Any]:
-        """Return the parameters of ``WRITE``."""
-        records = [decisions.values(record, 0.0) for record in self.records]
+        """Return the parameters of ``WRITE_BATCH``."""
         return [
             stamp,
-            *self._used,
-            *arrays(records, _DECISION),
-            self._used[0],
+            *self._usage,
+            *columns([_decision_values(record) for record in self.records], _DECISION_COLUMNS),
+            self._usage[0],
             len(self.hosts),
-            self._used[0],
+            self._usage[0],
             len(self.hosts),
-            *self._each,
+            *self._amounts_and_hosts,
             self.ids,
             token,
             len(self.drafts),
@@ -479,7 +469,7 @@ class PlainBatch:
                 RequestOutcome(
                     id=draft.id,
                     outcome=CommitStatus.PLACED if draft.completes else CommitStatus.PARTIAL,
-                    accepted=list(range(len(draft.claims))),
+                    accepted=list(range(len(draft.claims.ids))),
                     taken=list(range(len(draft.taken_reservations))),
                     attempt=draft.attempt,
                 )
@@ -491,78 +481,84 @@ class PlainBatch:
         )
 
 
-class OneTripLedger(careful.CarefulLedger):
-    """Writer of batches in one round trip; uses the careful path where that fails."""
+class OneTripCommitter(pessimistic.PessimisticCommitter):
+    """Writer of batches in one round trip; uses the pessimistic path where that fails."""
 
-    def __init__(self, memory: rows.Memory) -> None:
+    def __init__(self, memory: rows.RowCache) -> None:
         super().__init__(memory)
-        self.caution = Caution()
+        self.backoff = OptimisticBackoff()
 
     def commit(
         self,
         transactions: session.Transactions,
         batch: Sequence[RequestDraft],
-        locked: Mapping[str, str] = ledger.NONE_LOCKED,
+        locked: Mapping[str, str] = portable.NO_LOCKED_DRAFTS,
     ) -> CommitResult:
-        """Commit a batch in one round trip; see ``commit.Ledger.commit``."""
+        """Commit a batch in one round trip; see ``commit.BatchCommitter.commit``."""
         plain_batch = PlainBatch.of(batch) if batch and not locked else None
         if plain_batch is None or not self.host_sets.fresh().issuperset(plain_batch.digests):
             return super().commit(transactions, batch, locked)
-        if self.caution.is_due():
+        if self.backoff.is_due():
             return super().commit(transactions, batch, locked)
         tokens: list[str] = []
         try:
             result = transactions.write(
-                lambda tx: self._write_at_once(tx, plain_batch, tokens),
-                lambda tx: self._find_whole(tx, plain_batch, tokens),
+                lambda tx: self._write_in_one_trip(tx, plain_batch, tokens),
+                lambda tx: self._find_committed(tx, plain_batch, tokens),
                 once_locked=True,
             )
         except _NotAsPlanned:
-            self.caution.failed()
+            self.backoff.record_failure()
             return super().commit(transactions, batch, locked)
-        self.caution.went_well()
+        self.backoff.record_success()
         return result
 
-    def _write_at_once(self, tx: session.Tx, made: PlainBatch, tokens: list[str]) -> CommitResult:
-        raw = careful.driver_of(tx)
+    def _write_in_one_trip(
+        self, tx: session.Tx, plain_batch: PlainBatch, tokens: list[str]
+    ) -> CommitResult:
+        raw = pessimistic.driver_of(tx)
         token = uuid.uuid4().hex
         tokens.append(token)
         try:
             with raw.pipeline():
-                if made.fresh:
-                    parameters = careful.request_arrays(token, made.fresh)
-                    self.execute(raw, careful.REQUESTS, parameters)
-                if made.continued:
-                    continued_ids = texts([draft.id for draft in made.continued])
-                    self.execute(raw, careful.CONTINUED, [continued_ids])
-                    parameters = careful.request_arrays(token, made.continued)
-                    self.execute(raw, CONTINUE, parameters)
-                if made.hosts:
-                    claims_row = self.execute(raw, CLAIMS, made.claims())
-                self.execute(raw, PROVIDERS, made.providers())
-                if made.taken:
-                    taken_row = self.execute(raw, TAKE, made.taken.values(tx.stamp))
-                written_row = self.execute(raw, WRITE, made.writes(token, tx.stamp))
+                if plain_batch.fresh:
+                    parameters = pessimistic.request_arrays(token, plain_batch.fresh)
+                    self.execute(raw, pessimistic.INSERT_REQUESTS, parameters)
+                if plain_batch.continued:
+                    continued_ids = texts([draft.id for draft in plain_batch.continued])
+                    self.execute(raw, pessimistic.LOCK_CONTINUED_REQUESTS, [continued_ids])
+                    parameters = pessimistic.request_arrays(token, plain_batch.continued)
+                    self.execute(raw, CONTINUE_REQUESTS, parameters)
+                if plain_batch.hosts:
+                    claims_row = self.execute(raw, INSERT_CLAIMS, plain_batch.claims())
+                self.execute(raw, LOCK_PROVIDERS, plain_batch.providers())
+                if plain_batch.taken:
+                    taken_row = self.execute(
+                        raw, TAKE_RESERVATIONS, plain_batch.taken.values(tx.stamp)
+                    )
+                written_row = self.execute(raw, WRITE_BATCH, plain_batch.writes(token, tx.stamp))
                 self.send_commit(raw)
-        except careful.REFUSED as e:
+        except pessimistic.REFUSAL_ERRORS as e:
             raise _NotAsPlanned from e
         except psycopg.Error as e:
-            raise careful.lost_in_commit(e) from e
-        now = (claims_row if made.hosts else taken_row).fetchone()[0]
+            raise pessimistic.commit_outcome_error(e) from e
+        now = (claims_row if plain_batch.hosts else taken_row).fetchone()[0]
         versions = written_row.fetchone()[0] or ()
-        return made.result(
+        return plain_batch.result(
             now,
-            stepped=dict(zip(made.hosts, versions, strict=True)),
-            handed=made.taken.hosts,
+            stepped=dict(zip(plain_batch.hosts, versions, strict=True)),
+            handed=plain_batch.taken.hosts,
         )
 
-    def _find_whole(
-        self, tx: session.Tx, made: PlainBatch, tokens: Sequence[str]
+    def _find_committed(
+        self, tx: session.Tx, plain_batch: PlainBatch, tokens: Sequence[str]
     ) -> CommitResult | None:
         """Return the result if one of the transactions turns out to be committed."""
-        ids = [draft.id for draft in made.drafts]
-        if not any(tx.all(ledger.TOKENS, ids=ids, token=token) for token in tokens):
+        ids = [draft.id for draft in plain_batch.drafts]
+        if not any(
+            tx.all(portable.SELECT_REQUESTS_WITH_TOKEN, ids=ids, token=token) for token in tokens
+        ):
             return None
-        locked_hosts = providers.read(tx, self.memory, made.hosts)
+        locked_hosts = providers.read(tx, self.memory, plain_batch.hosts)
         host_rows = list(map(locked_hosts.row, locked_hosts.hosts()))
-        return made.result(tx.now, hosts=host_rows, handed=made.taken.hosts)
+        return plain_batch.result(tx.now, hosts=host_rows, handed=plain_batch.taken.hosts)

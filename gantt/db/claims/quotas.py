@@ -11,43 +11,49 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.quota import Limit, ProjectUsage, TakenByClaim, Usage
+from gantt.core.claims.reservations import PlannedUsage, usage_of
+from gantt.core.messages.request import Lifecycle
 from gantt.db.claims import held
-from gantt.db.database import Database, reading, reading_long, writing
+from gantt.db.database import SqlStore, reading, reading_long, writing
 from gantt.db.engine import session
 from gantt.db.engine.engine import storable
 from gantt.db.hosts import claim_rows, rows
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
-_q = models.quotas
+_quotas, _claims = models.quotas, models.claims
 
-READ = sa.select(_q).order_by(_q.c.project_id, _q.c.name)
-COUNT = sa.select(sa.func.count()).select_from(_q)
-_one = (_q.c.project_id == sa.bindparam('b_project'), _q.c.name == sa.bindparam('b_name'))
-CHANGE = _q.update().where(*_one).values(hard_limit=sa.bindparam('hard_limit'))
-REMOVE = _q.delete().where(*_one)
+SELECT_LIMITS = sa.select(_quotas).order_by(_quotas.c.project_id, _quotas.c.name)
+COUNT_LIMITS = sa.select(sa.func.count()).select_from(_quotas)
+_is_limit = (
+    _quotas.c.project_id == sa.bindparam('b_project'),
+    _quotas.c.name == sa.bindparam('b_name'),
+)
+UPDATE_LIMIT = _quotas.update().where(*_is_limit).values(session.bound('hard_limit'))
+DELETE_LIMIT = _quotas.delete().where(*_is_limit)
 
 _classes = list(CORE_CLASS_COLUMNS.values())
 
 
 def _of_consumer(claims: Any, name: str) -> Any:
-    """Return the largest amount of one claim, plus the sum of the claims written by API."""
+    """Return a guest's amount: the largest of its claims, plus the sum of those written by API."""
     amount, is_written = claims.c[name], claims.c.is_written == 1
     largest = sa.func.max(sa.case((is_written, 0), else_=amount))
     written = sa.func.sum(sa.case((is_written, amount), else_=0))
     return sa.func.coalesce(largest, 0) + sa.func.coalesce(written, 0)
 
 
-class Queries:
+class UsageQueries:
     """Queries of the usage of projects, for a kind of database.
 
     Projects are bound by ``claim_rows.bound_projects``.
     """
 
     def __init__(self, kind: str) -> None:
-        queries, owner_columns = held.of_projects(kind), ('project_id', 'guest', 'consumer')
-        claims = queries.claims('guest', 'in_flight').subquery('claims_of')
-        shares = queries.shares('guest', 'consumer', 'id', 'is_written').subquery('shares_of')
+        owner_columns = 'project_id', 'guest', 'consumer'
+        claims = held.of_projects(kind, 'guest', 'in_flight').subquery('claims_of')
+        shares = held.shares_of_projects(kind, *owner_columns[1:], 'id', 'is_written')
+        shares = shares.subquery('shares_of')
         by_claim = _grouped(
             shares,
             (*owner_columns, 'id', 'is_written'),
@@ -80,30 +86,27 @@ def _grouped(rows: Any, names: Sequence[str], amounts: Sequence[Any]) -> Any:
 
 
 @functools.cache
-def _queries(kind: str) -> Queries:
-    return Queries(kind)
+def _queries(kind: str) -> UsageQueries:
+    return UsageQueries(kind)
 
 
 def _held(kind: str, project: str | None) -> Any:
     """Return a query of amounts, a row per claim and provider, of one project or all."""
     names = 'id', 'consumer', 'in_flight'
     if project:
-        shares = held.of_projects(kind).shares(*names)
+        shares = held.shares_of_projects(kind, *names)
         return shares.params(**claim_rows.bound_projects([project]))
     return held.shares_of_all(kind, *names, unnamed=project == '')
 
 
-class SqlQuotas:
+class SqlQuotas(SqlStore):
     """Limits and usage of projects: ``ports.Quotas`` in SQL."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     @reading
     def limits(self, tx: session.Tx) -> list[Limit]:
         return [
             Limit(project_id=row.project_id, name=row.name, limit=row.hard_limit)
-            for row in tx.all(READ)
+            for row in tx.all(SELECT_LIMITS)
         ]
 
     @writing
@@ -113,24 +116,36 @@ class SqlQuotas:
         quota.check(
             Limit(project_id=project, name=name, limit=limits_set[name]) for name in limits_set
         )
-        tx.many(
-            REMOVE, [{'b_project': project, 'b_name': name} for name in limits.keys() - limits_set]
+        tx.run_many(
+            DELETE_LIMIT,
+            [{'b_project': project, 'b_name': name} for name in limits.keys() - limits_set],
         )
         values = [
             {'project_id': project, 'name': name, 'hard_limit': limit}
             for name, limit in limits_set.items()
         ]
-        tx.insert_new(_q, values, 'project_id', 'name')
+        tx.insert_new(_quotas, values, 'project_id', 'name')
         # Counted now: limits that only change are not counted twice.
-        if limits_set and tx.first(COUNT)[0] > quota.LIMITS_MAX:
-            raise exceptions.Refused(quota.too_many())
-        tx.many(
-            CHANGE,
+        if limits_set and tx.first(COUNT_LIMITS)[0] > quota.LIMITS_MAX:
+            raise exceptions.Refused(quota.too_many_limits_text())
+        tx.run_many(
+            UPDATE_LIMIT,
             [
                 {'b_project': project, 'b_name': name, 'hard_limit': limit}
                 for name, limit in sorted(limits_set.items())
             ],
         )
+
+    @reading
+    def planned_usage(self, tx: session.Tx, project: str) -> PlannedUsage:
+        query = sa.select(_claims.c.id).where(
+            *claim_rows.of_projects(tx.kind),
+            claim_rows.is_live,
+            _claims.c.lifecycle == Lifecycle.PLAN.value,
+            _claims.c.member_name.is_not(None),
+        )
+        ids = [row.id for row in tx.all(query, **claim_rows.bound_projects([project]))]
+        return usage_of(claim_rows.load_claims(tx, ids=ids) if ids else ())
 
     @reading
     def quota_usage(
@@ -157,7 +172,7 @@ class SqlQuotas:
             project: Usage(
                 claims_in_flight=int(counts[key].reserved) if key in counts else 0,
                 live_claims=int(counts[key].guests) if key in counts else 0,
-                amounts=_without_zeros(amounts.get(key, {})),
+                amounts={name: n for name, n in amounts.get(key, {}).items() if n},
             )
             for project, key in stored_names.items()
         }
@@ -212,10 +227,6 @@ class SqlQuotas:
         ]
 
 
-def _without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in amounts.items() if amount}
-
-
 def _others(
     tx: session.Tx, projects: list[str], classes: Collection[str]
 ) -> dict[str, dict[str, int]]:
@@ -225,12 +236,12 @@ def _others(
         _queries(tx.kind).others, **claim_rows.bound_projects(projects)
     ):
         claim_amounts = of_claim.setdefault(project, {}).setdefault(tuple(claim), Counter())
-        for name, amount in rows.known_amounts(text).items():
+        for name, amount in rows.readable_amounts(text).items():
             if name in classes:
                 claim_amounts[name] += amount
     amounts_of_projects = {}
     for project, claims in of_claim.items():
-        amounts_of_guests = quota.counted(
+        amounts_of_guests = quota.counted_amounts(
             TakenByClaim(guest, consumer, bool(is_written), claim_taken)
             for (guest, consumer, _, is_written), claim_taken in claims.items()
         )
@@ -238,10 +249,10 @@ def _others(
     return amounts_of_projects
 
 
-def _sums(found: Iterable[Any]) -> dict[str, dict[str, int]]:
+def _sums(usage_rows: Iterable[Any]) -> dict[str, dict[str, int]]:
     sums: dict[str, dict[str, int]] = {}
-    for row in found:
+    for row in usage_rows:
         project_amounts = sums.setdefault(row.project, {})
-        for name, amount in rows.known_amounts(row.other).items():
+        for name, amount in rows.readable_amounts(row.other).items():
             project_amounts[name] = project_amounts.get(name, 0) + amount
     return sums

@@ -13,56 +13,58 @@ import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.claims.claim import Claim, Event, State, guest_of, longer, of_caller
+from gantt.core.claims.claim import Claim, Event, State, claims_of_caller, extended_lease, guest_of
 from gantt.core.claims.commit import CommitResult, RequestDraft
-from gantt.db.claims import commit as ledger
+from gantt.db.claims import commit as portable
 from gantt.db.claims import one_trip
-from gantt.db.claims.held import count_below, has_claims_of_project
+from gantt.db.claims.held import count_child_claims, has_claims_of_project
 from gantt.db.claims.lock_releases import release_in_zones
-from gantt.db.claims.locks import Locks
+from gantt.db.claims.locks import KnownLocks
 from gantt.db.claims.unit_of_work import UnitOfWork, end_claims, lock_claims, providers_of
-from gantt.db.database import Database, reading, writing, writing_once
+from gantt.db.database import Database, SqlStore, reading, writing, writing_once
 from gantt.db.engine import retry, session
-from gantt.db.engine.arrays import by_key
-from gantt.db.engine.combine import Combined
-from gantt.db.engine.pipelines import Meanwhile
-from gantt.db.engine.retry import Again
-from gantt.db.hosts.base import is_id
+from gantt.db.engine.arrays import lock_by_key
+from gantt.db.engine.combine import RequestCombiner
+from gantt.db.engine.engine import is_id
+from gantt.db.engine.pipelines import WorkDuringCommit
+from gantt.db.engine.retry import RetryTransaction
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.schema import models
-from gantt.scheduler.ports import ClaimOutcome, ClaimResult, RequestLine, StoredRequest
+from gantt.scheduler.ports.requests import ClaimOutcome, ClaimResult, RequestLine, StoredRequest
 
-_r = models.requests
+_requests = models.requests
 
-READ = sa.select(_r).where(_r.c.id == sa.bindparam('id'))
-LOCK = READ.with_for_update()
-DELETE = _r.delete().where(_r.c.id == sa.bindparam('b_id'))
-_way = models.delegated_consumers
-NOT_ON_THEIR_WAY = _way.delete().where(_way.c.request_id == sa.bindparam('b_id'))
-_ids: Any = sa.bindparam('ids', expanding=True)
-LOCK_ALL = by_key(
-    sa.select(_r.c.id, _r.c.state, _r.c.token)
-    .where(_r.c.id.in_(_ids))
-    .order_by(_r.c.id)
-    .with_for_update(),
-    _r,
+SELECT_REQUEST = sa.select(_requests).where(_requests.c.id == sa.bindparam('id'))
+LOCK_REQUEST = SELECT_REQUEST.with_for_update()
+DELETE_REQUEST = _requests.delete().where(_requests.c.id == sa.bindparam('b_id'))
+_delegated_consumers = models.delegated_consumers
+DELETE_DELEGATED_CONSUMERS = _delegated_consumers.delete().where(
+    _delegated_consumers.c.request_id == sa.bindparam('b_id')
 )
-CANCEL = (
-    _r.update()
-    .where(_r.c.id.in_(_ids))
+_ids: Any = sa.bindparam('ids', expanding=True)
+LOCK_REQUESTS = lock_by_key(
+    sa.select(_requests.c.id, _requests.c.state, _requests.c.token)
+    .where(_requests.c.id.in_(_ids))
+    .order_by(_requests.c.id)
+    .with_for_update(),
+    _requests,
+)
+CANCEL_REQUESTS = (
+    _requests.update()
+    .where(_requests.c.id.in_(_ids))
     .values(state='cancelled', token=sa.bindparam('token'), updated_at=sa.bindparam('updated_at'))
 )
-_c, _a = models.claims, models.allocations
+_claims, _allocations = models.claims, models.allocations
 #: Live claims with their providers: a row for every other provider than the host.
-LIVE_ON = (
-    sa.select(_c.c.id, _c.c.provider_id, _a.c.provider_id)
-    .select_from(_c.outerjoin(_a, _a.c.claim_id == _c.c.id))
-    .where(_c.c.request_id.in_(_ids), _c.c.live == 1)
+SELECT_LIVE_CLAIMS = (
+    sa.select(_claims.c.id, _claims.c.provider_id, _allocations.c.provider_id)
+    .select_from(_claims.outerjoin(_allocations, _allocations.c.claim_id == _claims.c.id))
+    .where(_claims.c.request_id.in_(_ids), _claims.c.live == 1)
 )
 
 
-class Cancellation:
-    """A request that is to be cancelled.
+class RequestToCancel:
+    """A request to cancel, with the outcome once it is cancelled.
 
     :ivar result: outcomes of its claims, once it is cancelled
     """
@@ -74,45 +76,42 @@ class Cancellation:
 
 
 class _OneGuest(Exception):
-    """Signal that claims of one guest are in two of the requests: one may inherit of the other."""
+    """Signal that two requests have claims of one guest: one claim may inherit from the other."""
 
 
-class SqlRequests:
+class SqlRequests(SqlStore):
     """The batch commit and the life cycle of requests: ``ports.Requests`` in SQL."""
 
     may_refer = True
 
-    def __init__(self, database: Database, locks: Locks) -> None:
-        self.database = database
-        ledger_class = one_trip.OneTripLedger if database.is_fast else ledger.Ledger
-        self.ledger: ledger.Ledger = ledger_class(database.memory)
+    def __init__(self, database: Database, locks: KnownLocks) -> None:
+        super().__init__(database)
+        committer_class = one_trip.OneTripCommitter if database.is_fast else portable.BatchCommitter
+        self.committer: portable.BatchCommitter = committer_class(database.memory)
         self._locks = locks
-        self._cancels = Combined(
+        self._cancels = RequestCombiner(
             lambda cancellation: self._cancel([cancellation]), self._cancel_together
         )
 
-    def do_meanwhile(self, meanwhile: Meanwhile) -> None:
-        self.ledger.meanwhile = meanwhile
+    def do_meanwhile(self, meanwhile: WorkDuringCommit) -> None:
+        self.committer.meanwhile = meanwhile
 
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
-        return self._locks.commit(self.ledger, batch)
+        return self._locks.commit(self.committer, batch)
 
     @writing_once
     def give_up(self, tx: session.Tx, request_id: str, owner: str, attempt: int) -> ClaimResult:
-        row = tx.first(LOCK, id=request_id)
+        row = tx.first(LOCK_REQUEST, id=request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return ClaimResult(outcomes=[])
-        result = cancel_claims(UnitOfWork(tx, self.database.memory), request_id, 'given up')
-        tx.run(DELETE, b_id=request_id)
-        tx.run(NOT_ON_THEIR_WAY, b_id=request_id)
-        return result
+        return give_up(UnitOfWork(tx, self.database.memory), request_id, 'given up')
 
     @reading
     def load_request(self, tx: session.Tx, request_id: str) -> StoredRequest | None:
         return _load(tx, request_id) if is_id(request_id) else None
 
     @writing_once
-    def bar_request(
+    def reject_request(
         self, tx: session.Tx, request_id: str, fingerprint: str, answer: bytes
     ) -> StoredRequest | None:
         token = _insert_cancelled(tx, request_id, fingerprint, answer)
@@ -121,11 +120,11 @@ class SqlRequests:
         return None if is_ours else _load(tx, request_id)
 
     def cancel_request(self, request_id: str, reason: str) -> ClaimResult:
-        cancellation = Cancellation(request_id, reason or 'cancelled')
-        self._cancels.do(cancellation, frozenset([request_id]))
+        cancellation = RequestToCancel(request_id, reason or 'cancelled')
+        self._cancels.run(cancellation, frozenset([request_id]))
         return cancellation.result
 
-    def _cancel_together(self, requests: Sequence[Cancellation]) -> bool:
+    def _cancel_together(self, requests: Sequence[RequestToCancel]) -> bool:
         """Cancel all requests at once; return False, with none cancelled, if that failed."""
         try:
             self._cancel(requests)
@@ -135,25 +134,25 @@ class SqlRequests:
             return False
         return True
 
-    def _cancel(self, requests: Sequence[Cancellation]) -> None:
+    def _cancel(self, requests: Sequence[RequestToCancel]) -> None:
         """Cancel requests in one transaction: providers that their claims share are locked once."""
         work = functools.partial(self._cancel_in, requests=requests)
         results = self.database.writes.write(work, once_locked=len(requests) > 1)
         for cancellation, result in zip(requests, results, strict=True):
             cancellation.result = result
 
-    def _cancel_in(self, tx: session.Tx, requests: Sequence[Cancellation]) -> list[ClaimResult]:
+    def _cancel_in(self, tx: session.Tx, requests: Sequence[RequestToCancel]) -> list[ClaimResult]:
         ids = sorted(cancellation.request_id for cancellation in requests)
         token = uuid.uuid4().hex
-        tx.insert_new(_r, [_cancelled(tx, request_id, token) for request_id in ids], 'id')
-        request_rows = tx.all(LOCK_ALL, ids=ids)
+        tx.insert_new(_requests, [new_row(tx, request_id, token) for request_id in ids], 'id')
+        request_rows = tx.all(LOCK_REQUESTS, ids=ids)
         if len(request_rows) != len(ids):
-            raise Again('a request was purged meanwhile')
+            raise RetryTransaction('a request was purged meanwhile')
         for row in request_rows:
             if row.state == 'open':
                 # The owner of its opening may end before it reads the cancellation.
                 release_in_zones(tx, row.token)
-        tx.run(CANCEL, ids=ids, token=token, updated_at=tx.now)
+        tx.run(CANCEL_REQUESTS, ids=ids, token=token, updated_at=tx.now)
         changes = UnitOfWork(tx, self.database.memory)
         claims = _live_under_lock(changes, ids)
         of_request: dict[str | None, list[Claim]] = {request_id: [] for request_id in ids}
@@ -166,7 +165,9 @@ class SqlRequests:
             raise _OneGuest
         changes.read_heirs(claims)
         outcomes = [
-            changes.end(of_request[cancellation.request_id], Event.CANCEL, cancellation.reason)
+            changes.end_by_event(
+                of_request[cancellation.request_id], Event.CANCEL, cancellation.reason
+            )
             for cancellation in requests
         ]
         changes.write()
@@ -191,7 +192,7 @@ class SqlRequests:
         most: float,
         most_of_plans: float | None = None,
     ) -> ClaimResult:
-        tx.first(LOCK, id=request_id)
+        tx.first(LOCK_REQUEST, id=request_id)
         claims = _live(tx, request_id)
         changes = UnitOfWork(tx, self.database.memory)
         changes.lock(providers_of(claims))
@@ -199,9 +200,9 @@ class SqlRequests:
         for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
             if claim.request_id != request_id:
                 continue  # a place that another request has taken over
-            extended = longer(claim, seconds, tx.now, most, most_of_plans)
+            extended = extended_lease(claim, seconds, tx.now, most, most_of_plans)
             if extended is not None and extended is not claim:
-                changes.change(claim, extended)
+                changes.change_claim(claim, extended)
             outcome = 'ok' if extended is not None else ('kept' if claim.is_live else 'gone')
             outcomes.append(
                 ClaimOutcome(claim_id=claim.id, outcome=outcome, state=claim.state.value)
@@ -213,7 +214,7 @@ class SqlRequests:
     def confirm_request(
         self, tx: session.Tx, request_id: str, consumers: Collection[str] = ()
     ) -> ClaimResult:
-        result = _happen(
+        result = _apply_event(
             UnitOfWork(tx, self.database.memory), request_id, consumers, Event.CONFIRM, ''
         )
         outcomes = [
@@ -233,48 +234,67 @@ class SqlRequests:
         reason: str = '',
     ) -> ClaimResult:
         changes = UnitOfWork(tx, self.database.memory)
-        return _happen(changes, request_id, consumers, Event.RETURN, reason or 'returned')
+        return _apply_event(changes, request_id, consumers, Event.RETURN, reason or 'returned')
 
     @reading
     def list_requests(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[RequestLine]:
-        claims = (_r.c.claims + count_below(_r.c.id)).label('claims')
+        claims = (_requests.c.claims + count_child_claims(_requests.c.id)).label('claims')
         query = (
-            sa.select(_r.c.id, _r.c.state, _r.c.attempt, claims, _r.c.updated_at)
-            .order_by(_r.c.id)
+            sa.select(
+                _requests.c.id,
+                _requests.c.state,
+                _requests.c.attempt,
+                claims,
+                _requests.c.updated_at,
+            )
+            .order_by(_requests.c.id)
             .limit(limit)
         )
         if marker is not None:
-            query = query.where(_r.c.id > marker)
+            query = query.where(_requests.c.id > marker)
         if project is not None:
-            query = query.where(has_claims_of_project(_r.c.id, project))
+            query = query.where(has_claims_of_project(_requests.c.id, project))
         return [RequestLine(**row._mapping) for row in tx.all(query)]
 
 
 def cancel_claims(changes: UnitOfWork, request_id: str, reason: str) -> ClaimResult:
     """End the live claims of a request, whose row is locked."""
     claims = _live_under_lock(changes, [request_id])
-    outcomes = changes.end(claims, Event.CANCEL, reason)
+    outcomes = changes.end_by_event(claims, Event.CANCEL, reason)
     changes.write()
     return changes.result(outcomes)
 
 
-def _happen(
+def give_up(changes: UnitOfWork, request_id: str, reason: str) -> ClaimResult:
+    """End the live claims of a request, whose row is locked, and delete the row."""
+    result = cancel_claims(changes, request_id, reason)
+    forget(changes.tx, request_id)
+    return result
+
+
+def forget(tx: session.Tx, request_id: str) -> None:
+    """Delete the row of a request, and the rows of the consumers that it is placing."""
+    tx.run(DELETE_REQUEST, b_id=request_id)
+    tx.run(DELETE_DELEGATED_CONSUMERS, b_id=request_id)
+
+
+def _apply_event(
     changes: UnitOfWork, request_id: str, consumers: Collection[str], event: Event, reason: str
 ) -> ClaimResult:
-    """Apply ``event`` to the claims that the caller of a request means."""
+    """Apply ``event`` to the claims of a request: those of ``consumers``, or all."""
     tx = changes.tx
     if is_id(request_id):
-        tx.first(LOCK, id=request_id)
+        tx.first(LOCK_REQUEST, id=request_id)
     claims = load_claims(tx, request_ids=[request_id]) if is_id(request_id) else []
-    caller_claims = of_caller(request_id, claims, consumers)
+    caller_claims = claims_of_caller(request_id, claims, consumers)
     ids = [claim.id for claim in caller_claims]
     return end_claims(changes, ids, providers_of(caller_claims), event, reason)
 
 
 def _load(tx: session.Tx, request_id: str) -> StoredRequest | None:
-    row = tx.first(READ, id=request_id)
+    row = tx.first(SELECT_REQUEST, id=request_id)
     if row is None:
         return None
     return StoredRequest(
@@ -294,23 +314,23 @@ def _live(tx: session.Tx, request_id: str) -> list[Claim]:
 
 
 def _lock(tx: session.Tx, request_id: str) -> Any:
-    row = tx.first(LOCK, id=request_id)
+    row = tx.first(LOCK_REQUEST, id=request_id)
     if row is None:
-        raise Again('the request was purged meanwhile')
+        raise RetryTransaction('the request was purged meanwhile')
     return row
 
 
 def _insert_cancelled(tx: session.Tx, request_id: str, fingerprint: str, answer: bytes) -> str:
     """Insert a request as cancelled if absent; return the token that the row has if inserted."""
     token = uuid.uuid4().hex
-    row = _cancelled(tx, request_id, token) | {'fingerprint': fingerprint, 'answer': answer}
-    tx.insert_new(_r, [row], 'id')
+    row = new_row(tx, request_id, token, fingerprint=fingerprint, answer=answer)
+    tx.insert_new(_requests, [row], 'id')
     return token
 
 
-def _cancelled(tx: session.Tx, request_id: str, token: str) -> dict[str, Any]:
-    """Return the row of a request that is cancelled before it came."""
-    return {
+def new_row(tx: session.Tx, request_id: str, token: str, **values: Any) -> dict[str, Any]:
+    """Return the row of a request that is not stored yet; by default it is cancelled."""
+    row = {
         'id': request_id,
         'fingerprint': '',
         'state': 'cancelled',
@@ -323,11 +343,12 @@ def _cancelled(tx: session.Tx, request_id: str, token: str) -> dict[str, Any]:
         'updated_at': tx.now,
         'claims': 0,
     }
+    return row | values
 
 
 def _live_under_lock(changes: UnitOfWork, request_ids: Sequence[str]) -> list[Claim]:
     """Return the live claims of requests, with all their providers locked."""
-    rows = changes.tx.all(LIVE_ON, ids=list(request_ids))
+    rows = changes.tx.all(SELECT_LIVE_CLAIMS, ids=list(request_ids))
     ids = list(dict.fromkeys(row.id for row in rows))
     provider_ids = {pid for _, *provider_ids in rows for pid in provider_ids if pid is not None}
     # A place may have been taken over by another request before it was locked.

@@ -18,10 +18,10 @@ from sqlalchemy.dialects import mysql, postgresql
 from gantt.db.engine import session
 from gantt.db.engine.engine import storable
 
-_DIALECT = postgresql.dialect()
+_POSTGRESQL = postgresql.dialect()
 _MYSQL = mysql.dialect()
 #: Longer texts go row by row: a server takes at most max_allowed_packet, 16 MiB or more.
-_TOGETHER_MAX = 4 << 20
+_ARRAY_CHARACTERS_MAX = 4 << 20
 
 
 def texts(values: Sequence[str | None]) -> str:
@@ -51,7 +51,7 @@ def _quoted(text: str) -> str:
 
 
 def numbers(values: Sequence[float | None]) -> str:
-    """Return numbers, whole or not, likewise."""
+    """Return numbers, whole or not, as the text of a PostgreSQL array."""
     if None in values:
         return '{' + ','.join('NULL' if number is None else str(number) for number in values) + '}'
     return '{' + ','.join(map(str, values)) + '}'
@@ -73,10 +73,10 @@ class _TextOfArray(sa.types.UserDefinedType[str]):
         self.kind = kind
 
     def get_col_spec(self, **_: Any) -> str:
-        return self.kind().compile(_DIALECT) + '[]'
+        return self.kind().compile(_POSTGRESQL) + '[]'
 
 
-def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) -> Any:
+def select_by_array(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) -> Any:
     """Return a condition: a text column has one of the values.
 
     PostgreSQL gets them as one value: writing and parsing a statement with a thousand parameters
@@ -87,7 +87,7 @@ def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) 
     return column.in_(values)
 
 
-def one_of(column: sa.ColumnElement[Any], name: str, kind: Any) -> Any:
+def is_in_array(column: sa.ColumnElement[Any], name: str, kind: Any) -> Any:
     """Return a condition: a column has one value of an array, bound as text; for PostgreSQL.
 
     One statement for any number of values, see :func:`texts` and :func:`numbers`: it is prepared
@@ -96,7 +96,7 @@ def one_of(column: sa.ColumnElement[Any], name: str, kind: Any) -> Any:
     return column == sa.any_(sa.bindparam(name, type_=_TextOfArray(kind)))
 
 
-def by_key(statement: Any, table: sa.Table) -> Any:
+def lock_by_key(statement: Any, table: sa.Table) -> Any:
     """Force MariaDB and MySQL to read only the named rows of a locking query or update.
 
     By default the optimizer reads all of a small table to find many rows; then the transaction
@@ -109,7 +109,7 @@ def by_key(statement: Any, table: sa.Table) -> Any:
     return statement
 
 
-class Joined:
+class JoinedUpdate:
     """An update of a table by rows that come as one JSON text, for MariaDB and MySQL.
 
     :param fields: fields of the rows: name -> type
@@ -139,15 +139,19 @@ class Joined:
     def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int | None:
         """Return the number of rows matched; None: too long for one statement, nothing was done."""
         text = msgspec.json.encode([_plain(row) for row in rows])
-        return tx.run(self._statement, rows=text.decode()) if len(text) <= _TOGETHER_MAX else None
+        return (
+            tx.run(self._statement, rows=text.decode())
+            if len(text) <= _ARRAY_CHARACTERS_MAX
+            else None
+        )
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with booleans as numbers, as its JSON has another form for them."""
+    """Return a row with booleans as numbers: the database would read true as text from JSON."""
     return {name: int(value) if isinstance(value, bool) else value for name, value in row.items()}
 
 
-class Update:
+class BulkUpdate:
     """An update of rows of one table by key.
 
     :param match: name in the given rows -> column that must have that value
@@ -177,12 +181,12 @@ class Update:
             name: stored
             for name in columns
             if isinstance(table.c[name].type, sa.TypeDecorator)
-            and (stored := table.c[name].type.bind_processor(_DIALECT)) is not None
+            and (stored := table.c[name].type.bind_processor(_POSTGRESQL)) is not None
         }
         fields: dict[str, Any] = {name: table.c[column].type for name, column in match.items()}
         fields |= {name: table.c[name].type for name in columns}
         fields |= {name: sa.Integer() for name in stays.values()}
-        kinds = ', '.join(f'{name} {kind.compile(_DIALECT)}' for name, kind in fields.items())
+        kinds = ', '.join(f'{name} {kind.compile(_POSTGRESQL)}' for name, kind in fields.items())
         changes = [(name, f'v.{name}') for name in columns]
         changes += [
             (column, f'CASE WHEN v.{name} = 1 THEN t.{column} END')
@@ -195,7 +199,7 @@ class Update:
             + ' AND '.join(f't.{column} = v.{name}' for name, column in match.items())
         )
 
-        self._joined = Joined(
+        self._joined_update = JoinedUpdate(
             table,
             fields,
             on=' AND '.join(f't.{column} = v.{name}' for name, column in match.items()),
@@ -205,23 +209,23 @@ class Update:
     def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int:
         """Return the number of rows matched."""
         if tx.kind == 'sqlite' or len(rows) < 2:
-            return tx.many(self.portable, rows)
+            return tx.run_many(self.portable, rows)
         if self._stored:
             rows = [
                 row | {name: convert(row[name]) for name, convert in self._stored.items()}
                 for row in rows
             ]
         if tx.kind == 'mysql':
-            matched = self._joined.run(tx, rows)
-            return tx.many(self.portable, rows) if matched is None else matched
+            matched = self._joined_update.run(tx, rows)
+            return tx.run_many(self.portable, rows) if matched is None else matched
         return tx.run(self._together, rows=msgspec.json.encode(rows).decode())
 
 
 #: Names of columns, with the names of their types in a cast.
-Typed = Sequence[tuple[str, str]]
+TypedColumns = Sequence[tuple[str, str]]
 
 #: Array types; all other columns are text.
-_KINDS = {
+_ARRAY_TYPES = {
     sa.BigInteger: 'bigint',
     sa.Integer: 'int',
     sa.Double: 'float8',
@@ -235,12 +239,16 @@ def sql(text: str) -> Any:
 
 
 def columns_of(table: sa.Table, *but: str) -> list[tuple[str, str]]:
-    """Return the columns of a table, except some."""
+    """Return (name, array type) of each column of a table, without the columns ``but``."""
     return [
         (
             column.name,
             next(
-                (kind_name for kind, kind_name in _KINDS.items() if isinstance(column.type, kind)),
+                (
+                    kind_name
+                    for kind, kind_name in _ARRAY_TYPES.items()
+                    if isinstance(column.type, kind)
+                ),
                 'text',
             ),
         )
@@ -249,20 +257,26 @@ def columns_of(table: sa.Table, *but: str) -> list[tuple[str, str]]:
     ]
 
 
-def unnest(columns: Typed, name: str) -> str:
+def unnest(columns: TypedColumns, name: str) -> str:
     """Return a FROM clause of rows of these columns, under a name."""
     arrays = ', '.join(f'%{"b" if kind == "bytea" else "s"}::{kind}[]' for _, kind in columns)
     return f'unnest({arrays}) AS {name} ({", ".join(column for column, _ in columns)})'
 
 
-def names(columns: Typed) -> str:
+def names(columns: TypedColumns) -> str:
     """Return the columns' names as a list in SQL."""
     return ', '.join(column for column, _ in columns)
 
 
-def arrays(found: Sequence[Mapping[str, Any]], columns: Typed) -> list[Any]:
+def arrays(records: Sequence[Mapping[str, Any]], columns: TypedColumns) -> list[Any]:
     """Return the columns of rows, each as one array."""
-    return [array(kind, [row[column] for row in found]) for column, kind in columns]
+    return [array(kind, [row[column] for row in records]) for column, kind in columns]
+
+
+def columns(rows: Sequence[Sequence[Any]], of: TypedColumns) -> list[Any]:
+    """Return the columns of rows, each as one array."""
+    by_column = zip(*rows, strict=True) if rows else [()] * len(of)
+    return [array(kind, values) for (_, kind), values in zip(of, by_column, strict=True)]
 
 
 def array(kind: str, values: Sequence[Any]) -> Any:

@@ -4,7 +4,7 @@
 A request that comes while no thread works is done at once; requests that come meanwhile wait, and
 the first of them does all that wait together.  So no request waits for others, and many share the
 cost of a transaction.  If the working thread is held up, by a lock or the disk, another one begins
-beside it; once neither is held up any more the next to end leaves waiting requests to the other,
+in parallel; once neither is held up any more the next to end leaves waiting requests to the other,
 so that few large transactions do the work of many small ones.  A request that cannot be done with
 others is done by its own thread.
 """
@@ -20,11 +20,11 @@ from gantt import exceptions
 T = TypeVar('T')
 
 #: Requests in one transaction.
-TOGETHER_MAX = 32
+COMBINED_REQUESTS_MAX = 32
 #: Threads that work at a time.
 LEADERS_MAX = 2
-#: Seconds that a thread may work until another one begins beside it.  More at a time from the start
-#: would take turns at the interpreter, with fewer requests in each transaction.
+#: Seconds that a thread may work until another one begins in parallel.  More threads from the
+#: start would take turns at the interpreter, with fewer requests in each transaction.
 HELD_UP_SECONDS = 0.03
 #: Longer than a working thread may take: transactions are bounded.
 WAIT_SECONDS = 120.0
@@ -34,65 +34,68 @@ class _Turn(enum.Enum):
     WAITS = 'waits'
     LEADS = 'leads'
     DONE = 'done'
-    ALONE = 'alone'
+    SINGLE = 'single'
 
 
 class _Ticket(Generic[T]):
-    def __init__(self, wanted: T, keys: frozenset[Hashable]) -> None:
-        self.wanted = wanted
+    def __init__(self, request: T, keys: frozenset[Hashable]) -> None:
+        self.request = request
         self.keys = keys
         self.turn = _Turn.WAITS
         self.problem: BaseException | None = None
-        self.called = threading.Event()
+        self.is_called = threading.Event()
 
-    def call(self, turn: _Turn, problem: BaseException | None = None) -> None:
-        self.turn, self.problem = turn, problem
-        self.called.set()
+    def hand_turn(self, turn: _Turn, problem: BaseException | None = None) -> None:
+        self.turn = turn
+        self.problem = problem
+        self.is_called.set()
 
 
-class Combined(Generic[T]):
+class RequestCombiner(Generic[T]):
     """A queue of requests of any threads.
 
-    :param alone: does one request
-    :param together: does several and returns True, or none of them and returns False
+    :param run_one: does one request
+    :param run_together: does several and returns True, or none of them and returns False
     """
 
-    def __init__(self, alone: Callable[[T], None], together: Callable[[Sequence[T]], bool]) -> None:
-        self._alone = alone
-        self._together = together
+    def __init__(
+        self, run_one: Callable[[T], None], run_together: Callable[[Sequence[T]], bool]
+    ) -> None:
+        self._run_one = run_one
+        self._run_together = run_together
         self._lock = threading.Lock()
         self._waiting: list[_Ticket[T]] = []
         #: Working thread's ticket -> the monotonic time when it began.
-        self._began: dict[_Ticket[T], float] = {}
+        self._batches_began_at: dict[_Ticket[T], float] = {}
 
-    def do(self, wanted: T, keys: frozenset[Hashable]) -> None:
-        """Do one request.
+    def run(self, request: T, keys: frozenset[Hashable]) -> None:
+        """Run a request, alone or together with others that wait.
 
         :param keys: keys of the request: requests with a common key are not done together
-        :raises DatabaseUnavailable: its turn did not come in time; nothing was done
+        :raises DatabaseUnavailable: the request's turn did not come in time; nothing was done
         :raises Exception: the error of several requests that were done together
         """
-        ticket = _Ticket(wanted, keys)
+        ticket = _Ticket(request, keys)
         with self._lock:
             self._waiting.append(ticket)
-            if not self._began:
+            if not self._batches_began_at:
                 self._begin(ticket)
         if ticket.turn is _Turn.WAITS:
             self._wait(ticket)
         if ticket.turn is _Turn.LEADS:
-            self._lead(ticket)
+            self._run_batches(ticket)
         if ticket.problem is not None:
             raise ticket.problem
-        if ticket.turn is _Turn.ALONE:
-            self._alone(wanted)
+        if ticket.turn is _Turn.SINGLE:
+            self._run_one(request)
 
     def _wait(self, ticket: _Ticket[T]) -> None:
-        """Wait until its turn, or until it was done; or begin beside threads that are held up."""
+        """Wait until its turn, until it was done, or until the working threads are held up."""
         end = time.monotonic() + WAIT_SECONDS
-        while not ticket.called.wait(HELD_UP_SECONDS):
+        while not ticket.is_called.wait(HELD_UP_SECONDS):
             with self._lock:
                 is_waiting = ticket in self._waiting and ticket.turn is _Turn.WAITS
-                if is_waiting and len(self._began) < LEADERS_MAX and self._are_held_up():
+                if is_waiting and len(self._batches_began_at) < LEADERS_MAX and self._are_held_up():
                     self._begin(ticket)
                     return
             if time.monotonic() > end:
@@ -100,42 +103,46 @@ class Combined(Generic[T]):
                 return
 
     def _begin(self, ticket: _Ticket[T]) -> None:
-        self._began[ticket] = time.monotonic()
+        self._batches_began_at[ticket] = time.monotonic()
         ticket.turn = _Turn.LEADS
 
     def _are_held_up(self) -> bool:
         """Return whether all working threads, if any, have worked for long."""
-        last = max(self._began.values(), default=float('-inf'))
+        last = max(self._batches_began_at.values(), default=float('-inf'))
         return time.monotonic() - last >= HELD_UP_SECONDS
 
     def _give_up(self, ticket: _Ticket[T]) -> None:
         with self._lock:
             if ticket in self._waiting and ticket.turn is _Turn.WAITS:
                 self._waiting.remove(ticket)
-                raise exceptions.DatabaseUnavailable(problem='others keep it busy')
+                raise exceptions.DatabaseUnavailable(
+                    problem='earlier requests of this process did not end in time'
+                )
         # It is being done, by transactions, which are bounded.
-        if not ticket.called.wait(WAIT_SECONDS):
-            raise exceptions.DatabaseUnavailable(problem='whoever does it does not end')
+        if not ticket.is_called.wait(WAIT_SECONDS):
+            raise exceptions.DatabaseUnavailable(
+                problem='the thread with this request did not end in time'
+            )
 
-    def _lead(self, own: _Ticket[T]) -> None:
-        tickets = self._take(own)
-        turn, problem = _Turn.ALONE, None
+    def _run_batches(self, own: _Ticket[T]) -> None:
+        tickets = self._take_combinable(own)
+        turn, problem = _Turn.SINGLE, None
         try:
             if len(tickets) == 1:
-                self._alone(own.wanted)
+                self._run_one(own.request)
                 turn = _Turn.DONE
-            elif self._together([ticket.wanted for ticket in tickets]):
+            elif self._run_together([ticket.request for ticket in tickets]):
                 turn = _Turn.DONE
         except BaseException as e:
             turn, problem = _Turn.DONE, e
         finally:
             with self._lock:
-                del self._began[own]
+                del self._batches_began_at[own]
                 successor = self._next()
             if successor is not None:
-                successor.called.set()
+                successor.is_called.set()
             for ticket in tickets:
-                ticket.call(turn, problem)
+                ticket.hand_turn(turn, problem)
 
     def _next(self) -> _Ticket[T] | None:
         """Return the ticket that goes on with waiting requests; None: none waits, or one will."""
@@ -145,13 +152,13 @@ class Combined(Generic[T]):
         self._begin(successor)
         return successor
 
-    def _take(self, own: _Ticket[T]) -> list[_Ticket[T]]:
+    def _take_combinable(self, own: _Ticket[T]) -> list[_Ticket[T]]:
         tickets, keys = [own], set(own.keys)
         with self._lock:
             self._waiting.remove(own)
             for ticket in list(self._waiting):
                 if (
-                    len(tickets) < TOGETHER_MAX
+                    len(tickets) < COMBINED_REQUESTS_MAX
                     and ticket.turn is _Turn.WAITS
                     and keys.isdisjoint(ticket.keys)
                 ):

@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import socket
+import time
 import weakref
 from typing import Any
 
@@ -23,16 +24,17 @@ from gantt import exceptions, private_names
 from gantt.conf import clear_text
 from gantt.db.engine import retry, watch
 
-#: The database's clock in seconds since the epoch, by dialect.
+#: The database's clock in seconds since the epoch, by dialect.  SQLite's own counts milliseconds,
+#: and two transactions fit in one, so each of its connections gets a function.
 CLOCK = {
     'postgresql': 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS double precision)',
     'mysql': 'CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE)',
-    'sqlite': "((julianday('now') - 2440587.5) * 86400.0)",
+    'sqlite': 'gantt_clock()',
 }
 
 
-class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one connection, in seconds."""
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Timeouts of one connection, in seconds."""
 
     lock: float = 0.5
     idle_transaction: float = 1.5
@@ -55,16 +57,16 @@ def family(engine: sa.Engine) -> str:
 #: Driver of SQLAlchemy -> the library whose private names we use.
 _LIBRARIES = {'psycopg': 'psycopg', 'pymysql': 'PyMySQL'}
 #: Most connections of each engine with a pool.
-_MOST: 'weakref.WeakKeyDictionary[sa.Engine, int]' = weakref.WeakKeyDictionary()
+_CONNECTIONS_MOST: 'weakref.WeakKeyDictionary[sa.Engine, int]' = weakref.WeakKeyDictionary()
 
 #: Lock timeout of connections that wait for no locks: PostgreSQL takes 0 for "for ever".
-GLANCE_MS = 20
+NO_WAIT_LOCK_TIMEOUT_MS = 20
 
 #: Longer names of connections are truncated by PostgreSQL, at their end.
 PG_NAME_MAX = 63
 
 #: Advice for a url that breaks in the middle of a password.
-ENCODE = (
+ENCODING_ADVICE = (
     'Percent-encode "@", "/" and ":" in the password, as %40, %2F and %3A, "%" as %25; the port '
     'is a number'
 )
@@ -86,10 +88,12 @@ def engine_from_conf(conf: Any) -> sa.Engine:
         )
     with contextlib.suppress(sa.exc.ArgumentError, ValueError):  # it is reported below
         url = sa.make_url(options.connection)
-        clear_text.guard(conf, clear_text.of_database(url, options.connection_parameters))
+        clear_text.warn_of_exposures(
+            conf, clear_text.database_exposure(url, options.connection_parameters)
+        )
     return build_engine(
         options.connection,
-        waits=Waits(
+        timeouts=Timeouts(
             lock=options.lock_wait_seconds,
             idle_transaction=options.idle_transaction_seconds,
             statement=options.statement_seconds,
@@ -113,24 +117,25 @@ def engine_from_conf(conf: Any) -> sa.Engine:
 
 
 def _name(conf: Any) -> str:
-    """Return program and worker, or machine, as far as they are known."""
+    """Return the name for connections: program and worker, or machine, as far as known."""
     worker = getattr(conf, 'worker', None) or getattr(conf, 'host', None) or socket.gethostname()
     return ' '.join(filter(None, (conf.prog, worker)))
 
 
 def build_engine(
-    url: str, *, waits: Waits | None = None, name: str = 'gantt', **options: Any
+    url: str, *, timeouts: Timeouts | None = None, name: str = 'gantt', **options: Any
 ) -> sa.Engine:
     """Return an engine for ``url``.
 
     :param name: name of its connections on the server, to which the process id is added
     :param options: as enginefacade's ``configure`` takes them
-    :raises Misconfigured: the url is invalid, or the installed release of the driver is another
+    :raises Misconfigured: the url is invalid, or Gantt does not support the installed release of
+        the driver
     :raises DatabaseUnavailable: the database does not answer
     """
     manager = enginefacade.transaction_context()
     settings: dict[str, Any] = {
-        'connection': _complete(url),
+        'connection': _complete_url(url),
         'slave_connection': None,
         'sqlite_fk': True,
         'max_retries': 0,
@@ -158,8 +163,8 @@ def build_engine(
     if library is not None:
         private_names.check(library)
     if 'pool_timeout' in settings and settings['max_overflow'] >= 0:
-        _MOST[engine] = settings['max_pool_size'] + settings['max_overflow']
-    _install(engine, waits or Waits(), name)
+        _CONNECTIONS_MOST[engine] = settings['max_pool_size'] + settings['max_overflow']
+    _install(engine, timeouts or Timeouts(), name)
     if attempts:
         _wait_for(engine, attempts, settings['retry_interval'])
     return engine
@@ -167,10 +172,10 @@ def build_engine(
 
 def connections_most(engine: sa.Engine) -> int | None:
     """Return the most connections that an engine has at once; None: unbounded."""
-    return _MOST.get(engine)
+    return _CONNECTIONS_MOST.get(engine)
 
 
-def _complete(url: str) -> str:
+def _complete_url(url: str) -> str:
     """Return the url with the driver and character set that Gantt is tested with."""
     try:
         parsed = sa.make_url(url)
@@ -179,7 +184,9 @@ def _complete(url: str) -> str:
         backend, has_no_driver, parsed = '', False, sa.URL.create('sqlite')
     except ValueError:  # the port is invalid; its text may be a part of the password
         raise exceptions.Misconfigured(
-            option='[database] connection', problem='the port of the url is no number', fix=ENCODE
+            option='[database] connection',
+            problem='the port of the url is no number',
+            fix=ENCODING_ADVICE,
         ) from None
     if backend not in ('sqlite', 'postgresql', 'mysql', 'mariadb'):
         raise exceptions.Misconfigured(
@@ -222,7 +229,7 @@ def _wait_for(engine: sa.Engine, tries: int, interval: float) -> None:
 
 
 # -- settings of connections -----------------------------------------------------
-def _install(engine: sa.Engine, waits: Waits, name: str) -> None:
+def _install(engine: sa.Engine, timeouts: Timeouts, name: str) -> None:
     """Install listeners on ``engine``, which has no connection yet."""
     kind = family(engine)
     if kind == 'sqlite':
@@ -230,10 +237,10 @@ def _install(engine: sa.Engine, waits: Waits, name: str) -> None:
         sa.event.listen(engine, 'begin', _begin_sqlite)
         return
 
-    watched = watch.install(engine, waits.answer, waits.patient)
+    watched = watch.install(engine, timeouts.answer, timeouts.patient)
 
     def on_connect(connection: Any, record: Any) -> None:
-        settings = _settings(kind, waits)
+        settings = _settings(kind, timeouts)
         autocommit_before = connection.autocommit if kind == 'postgresql' else None
         if autocommit_before is not None:
             connection.autocommit = True
@@ -246,21 +253,21 @@ def _install(engine: sa.Engine, waits: Waits, name: str) -> None:
             connection.autocommit = autocommit_before
 
     def on_dial(dialect: Any, record: Any, args: Any, parameters: dict[str, Any]) -> Any:
-        parameters.setdefault('connect_timeout', waits.connect)
+        parameters.setdefault('connect_timeout', timeouts.connect)
         connection_name = f'{name}:{os.getpid()}'
         if kind == 'postgresql':
             parameters.setdefault('application_name', connection_name[-PG_NAME_MAX:])
             # A partition must not hold a thread for the hours that TCP would take.
-            parameters.setdefault('tcp_user_timeout', waits.statement * 1000)
+            parameters.setdefault('tcp_user_timeout', timeouts.statement * 1000)
             parameters.setdefault('keepalives_idle', 30)
         else:
             if dialect.driver == 'pymysql':
                 parameters.setdefault('program_name', connection_name)
             # Beside the watched waits: one read of a part of an answer.
-            parameters.setdefault('read_timeout', waits.patient)
-            parameters.setdefault('write_timeout', waits.patient)
+            parameters.setdefault('read_timeout', timeouts.patient)
+            parameters.setdefault('write_timeout', timeouts.patient)
         with watched.dialing():
-            connection = _dial(dialect, args, parameters)
+            connection = _connect(dialect, args, parameters)
         if connection is not None:
             connection.exchange = watched.add(connection.fileno)
         return connection
@@ -269,7 +276,7 @@ def _install(engine: sa.Engine, waits: Waits, name: str) -> None:
     sa.event.listen(engine, 'connect', on_connect)
 
 
-def _dial(dialect: Any, args: Any, parameters: dict[str, Any]) -> Any:
+def _connect(dialect: Any, args: Any, parameters: dict[str, Any]) -> Any:
     """Open a connection whose waits can be watched; return None for an unknown driver."""
     if dialect.driver == 'psycopg':
         from gantt.db.engine import pipelines  # a driver is there only where it is used
@@ -287,67 +294,68 @@ def _dial(dialect: Any, args: Any, parameters: dict[str, Any]) -> Any:
     return None
 
 
-def _settings(kind: str, waits: Waits) -> list[tuple[str, bool]]:
+def _settings(kind: str, timeouts: Timeouts) -> list[tuple[str, bool]]:
     """Return (statement, is optional) for a new connection; some servers lack the optional ones."""
-    idle = waits.idle_transaction
+    idle = timeouts.idle_transaction
     if kind == 'postgresql':
         return [
             ('SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED', False),
-            (f'SET lock_timeout = {max(1, round(waits.lock * 1000))}', False),
-            (f'SET statement_timeout = {waits.statement * 1000}', False),
+            (f'SET lock_timeout = {max(1, round(timeouts.lock * 1000))}', False),
+            (f'SET statement_timeout = {timeouts.statement * 1000}', False),
             (f'SET idle_in_transaction_session_timeout = {round(idle * 1000)}', False),
             ('SET jit = off', True),
         ]
     return [
         ('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED', False),
         # Whole seconds; 0 means no wait at all.
-        (f'SET SESSION innodb_lock_wait_timeout = {max(1, math.ceil(waits.lock))}', False),
+        (f'SET SESSION innodb_lock_wait_timeout = {max(1, math.ceil(timeouts.lock))}', False),
         (f'SET SESSION idle_transaction_timeout = {math.ceil(idle)}', True),
-        (f'SET SESSION max_statement_time = {waits.statement}', True),
+        (f'SET SESSION max_statement_time = {timeouts.statement}', True),
     ]
 
 
 #: For connections that only read, or migrate: no transaction waits for their locks, and a process
 #: may take seconds to evaluate the rows that it read.
-UNHURRIED_SECONDS = 60
+NO_DEADLINE_SECONDS = 60
 
 
-def unhurried(kind: str, lock_seconds: int | None = None) -> list[str]:
+def without_deadlines(kind: str, lock_seconds: int | None = None) -> list[str]:
     """Return statements for a connection whose transactions may be idle for longer.
 
     :param lock_seconds: its lock timeout; None: unchanged
     """
     statements = []
     if kind == 'postgresql':
-        statements.append(f'SET idle_in_transaction_session_timeout = {UNHURRIED_SECONDS * 1000}')
+        statements.append(f'SET idle_in_transaction_session_timeout = {NO_DEADLINE_SECONDS * 1000}')
         if lock_seconds is not None:
             statements.append(f'SET lock_timeout = {lock_seconds * 1000}')
     elif kind == 'mysql':
-        statements.append(_of_mariadb(f'idle_transaction_timeout = {UNHURRIED_SECONDS}'))
+        statements.append(_mariadb_setting(f'idle_transaction_timeout = {NO_DEADLINE_SECONDS}'))
         if lock_seconds is not None:
             statements.append(f'SET SESSION innodb_lock_wait_timeout = {lock_seconds}')
     return statements
 
 
-def unwaiting(kind: str) -> list[str]:
+def without_lock_waits(kind: str) -> list[str]:
     """Return statements for a connection that waits for no locks."""
     if kind == 'postgresql':
-        return [f'SET lock_timeout = {GLANCE_MS}']
+        return [f'SET lock_timeout = {NO_WAIT_LOCK_TIMEOUT_MS}']
     if kind == 'mysql':
         # MySQL does not accept 0.
         return [
             'SET SESSION innodb_lock_wait_timeout = 1',
-            _of_mariadb('innodb_lock_wait_timeout = 0'),
+            _mariadb_setting('innodb_lock_wait_timeout = 0'),
         ]
     return []
 
 
-def _of_mariadb(setting: str) -> str:
-    """Return a setting that MySQL skips as a comment, because it does not have it."""
+def _mariadb_setting(setting: str) -> str:
+    """Return a setting of MariaDB in the form of a comment, which MySQL skips."""
     return f'SET @gantt = 1 /*M!, SESSION {setting} */'
 
 
 def _sqlite_settings(connection: Any, record: Any) -> None:
+    connection.create_function('gantt_clock', 0, time.time)
     connection.execute('PRAGMA journal_mode = WAL')
     connection.execute('PRAGMA busy_timeout = 5000')
     connection.execute('PRAGMA foreign_keys = ON')
@@ -386,13 +394,18 @@ def storable(text: str) -> str:
     return text.encode('utf-8', 'replace').decode()
 
 
+def is_id(text: str) -> bool:
+    """Return whether an id can be stored at all: ids are ASCII, of bounded length."""
+    return text.isascii() and 0 < len(text) <= 64 and '\x00' not in text
+
+
 class CollatedType(sa.TypeDecorator):
     """Text from outside of Gantt.
 
     :param length: None: long
     :param collated: compared byte by byte, so that the database sorts like Python
 
-    MariaDB's ``_bin`` alone would compare without spaces at the end.
+    MariaDB's ``_bin`` by itself would compare without spaces at the end.
     """
 
     impl = sa.Text
@@ -423,6 +436,7 @@ class CollatedType(sa.TypeDecorator):
 
 
 def ascii_of(length: int) -> sa.String:
+    """Return a type for ASCII texts, compared byte by byte on all databases."""
     on_mysql = mysql.VARCHAR(length, charset='ascii', collation='ascii_nopad_bin')
     return (
         sa.String(length)

@@ -9,33 +9,26 @@ the same, so a connection remembers the parsed columns.
 import functools
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pymysql import connections, err, protocol
 
-from gantt.db.engine.watch import Exchange
+from gantt.db.engine.watch import AnswerWait
 
-LOST = 2013
+SERVER_LOST_CODE = 2013
 #: Most kinds of answers whose columns a connection remembers.
-KNOWN_MAX = 512
+KNOWN_ANSWERS_MAX = 512
 #: First byte of a longer length -> number of bytes that follow.
-_LONGER = {252: 2, 253: 3, 254: 8}
-_NULL = 251
-
-
-class KnownColumns(NamedTuple):
-    """The columns of an answer as PyMySQL parses them."""
-
-    fields: list[Any]
-    converters: list[tuple[str | None, Callable[[Any], Any] | None]]
-    description: tuple[Any, ...]
+_LENGTH_BYTES = {252: 2, 253: 3, 254: 8}
+_NULL_BYTE = 251
 
 
 class _Packets:
-    """Packets that were read, in place of a connection that reads them."""
+    """Stand-in for a connection: it returns packets that were read before."""
 
     def __init__(self, connection: connections.Connection, packets: Sequence[bytes]) -> None:
-        self.use_unicode, self.encoding = connection.use_unicode, connection.encoding
+        self.use_unicode = connection.use_unicode
+        self.encoding = connection.encoding
         self.decoders = connection.decoders
         self._packets = iter(packets)
 
@@ -60,8 +53,8 @@ class AnswerRows(connections.MySQLResult):
             self.connection = _Packets(connection, [*packets, _read_end(connection)])
             super()._get_descriptions()
             self.connection = connection
-            parsed = KnownColumns(self.fields, self.converters, self.description)
-            if len(connection.known_columns) >= KNOWN_MAX:
+            parsed = self.fields, self.converters, self.description
+            if len(connection.known_columns) >= KNOWN_ANSWERS_MAX:
                 connection.known_columns.clear()
             connection.known_columns[column_packets] = parsed
         else:
@@ -75,11 +68,11 @@ class AnswerRows(connections.MySQLResult):
         for encoding, converter in self.converters:
             length = data[offset]
             offset += 1
-            if length == _NULL:
+            if length == _NULL_BYTE:
                 row.append(None)
                 continue
-            if length > _NULL:
-                end = offset + _LONGER[length]
+            if length > _NULL_BYTE:
+                end = offset + _LENGTH_BYTES[length]
                 length = int.from_bytes(data[offset:end], 'little')
                 offset = end
             value = data[offset : offset + length]
@@ -91,7 +84,7 @@ class AnswerRows(connections.MySQLResult):
 
 
 def _read_end(connection: connections.Connection) -> bytes:
-    """Return the packet behind the columns of an answer."""
+    """Return the packet after the columns of an answer."""
     end_packet: bytes = connection._read_packet().get_all_data()
     return end_packet
 
@@ -112,14 +105,14 @@ def _unverified() -> ssl.SSLContext:
 class PacketConnection(connections.Connection):
     """See PyMySQL.
 
-    :ivar exchange: its waits, for the watching thread
+    :ivar exchange: its current wait for an answer, for the watching thread
     """
 
-    exchange: Exchange | None = None
+    exchange: AnswerWait | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        #: Parsed columns of answers, by their packets.
-        self.known_columns: dict[tuple[bytes, ...], KnownColumns] = {}
+        #: Columns of answers as PyMySQL parses them, by their packets: see ``AnswerRows``.
+        self.known_columns: dict[tuple[bytes, ...], tuple[Any, ...]] = {}
         super().__init__(*arguments, **options)
 
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
@@ -161,9 +154,11 @@ class PacketConnection(connections.Connection):
             if self.open:  # the server answered with an error
                 exchange.end()
                 raise
-            exchange.end_in_vain()
+            exchange.end_unanswered()
             if exchange.given_up:
-                raise err.OperationalError(LOST, 'the answer did not come in time') from e
+                raise err.OperationalError(
+                    SERVER_LOST_CODE, 'the answer did not come in time'
+                ) from e
             raise
         exchange.end()
         return result

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg.waiting import Ready, Wait
 
-from gantt.db.engine.watch import Exchange
+from gantt.db.engine.watch import AnswerWait
 
 #: psycopg's own: seconds between two checks of a connection without messages.
 _LOOK_SECONDS = 0.1
@@ -31,8 +31,8 @@ _EVENTS = {
 }
 
 
-class Meanwhile(Protocol):
-    """Work that is done while the server works on a commit."""
+class WorkDuringCommit(Protocol):
+    """Work of the caller that goes on while the server works on a COMMIT."""
 
     def sockets(self) -> list[int]:
         """Return the numbers of the sockets on which messages may come, as of now."""
@@ -41,12 +41,13 @@ class Meanwhile(Protocol):
         """Read what has come, for at most some milliseconds; never raises."""
 
 
-def wait(asked: Generator[Any, Any, Any], socket: int, meanwhile: Meanwhile) -> Any:
+def wait(asked: Generator[Any, Any, Any], socket: int, meanwhile: WorkDuringCommit) -> Any:
     """Wait like psycopg's ``waiting.wait``, and read other sockets meanwhile.
 
     psycopg waits for one socket.  A thread that waits for a commit has time for others.
 
-    :param asked: yields what it waits for on ``socket``, and is sent what is ready
+    :param asked: generator that yields the events it waits for on ``socket``, and is sent those
+        ready
     :raises psycopg.Error: the connection broke
     """
     try:
@@ -79,8 +80,8 @@ def wait(asked: Generator[Any, Any, Any], socket: int, meanwhile: Meanwhile) -> 
 class StatementPipeline(psycopg.Pipeline):
     """A pipeline that ends with Sync; nothing is left to end if its connection broke.
 
-    :ivar has_begun: BEGIN was sent; the connection shows it only after Sync
-    :ivar has_ended: COMMIT was sent, likewise
+    :ivar has_begun: whether BEGIN was sent; the connection shows that only after Sync
+    :ivar has_ended: whether COMMIT was sent; the connection shows that only after Sync
     """
 
     has_begun = has_ended = False
@@ -108,14 +109,14 @@ class StatementPipeline(psycopg.Pipeline):
 
 
 class PipelinedConnection(psycopg.Connection[Any]):
-    """A connection whose pipelines are such, those of ``executemany`` too.
+    """A connection whose pipelines are :class:`StatementPipeline`, those of ``executemany`` too.
 
-    :ivar exchange: its waits, for the watching thread
+    :ivar exchange: the connection's wait for an answer, for the watching thread
     :ivar meanwhile: a callback that runs in waits once COMMIT was sent in a pipeline; None: none
     """
 
-    exchange: Exchange | None = None
-    meanwhile: Meanwhile | None = None
+    exchange: AnswerWait | None = None
+    meanwhile: WorkDuringCommit | None = None
 
     def wait(self, *arguments: Any, **options: Any) -> Any:
         """See psycopg."""
@@ -129,7 +130,7 @@ class PipelinedConnection(psycopg.Connection[Any]):
             if not isinstance(e, psycopg.Error) or e.sqlstate is not None:
                 exchange.end()
                 raise
-            exchange.end_in_vain()
+            exchange.end_unanswered()
             if exchange.given_up:
                 raise psycopg.OperationalError('the answer did not come in time') from e
             raise
@@ -158,7 +159,8 @@ class PipelinedConnection(psycopg.Connection[Any]):
     def _commit_gen(self) -> Any:
         pipeline = self._pipeline
         if isinstance(pipeline, StatementPipeline) and pipeline.has_begun:
-            pipeline.has_begun, pipeline.has_ended = False, True
+            pipeline.has_begun = False
+            pipeline.has_ended = True
             yield from self._exec_command(b'COMMIT')
         else:
             yield from super()._commit_gen()

@@ -11,8 +11,8 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -22,13 +22,13 @@ from gantt import exceptions
 from gantt.db.engine import retry, watch
 from gantt.db.engine.engine import (
     CLOCK,
-    Waits,
+    Timeouts,
     build_engine,
     connections_most,
     engine_from_conf,
     family,
-    unhurried,
-    unwaiting,
+    without_deadlines,
+    without_lock_waits,
 )
 
 __all__ = [
@@ -37,19 +37,20 @@ __all__ = [
     'Savepoints',
     'Transactions',
     'Tx',
-    'Waits',
+    'Timeouts',
     'build_engine',
     'engine_from_conf',
     'family',
-    'unhurried',
-    'unwaiting',
+    'without_deadlines',
+    'without_lock_waits',
 ]
 
 T = TypeVar('T')
+V = TypeVar('V')
 
 #: After so many connections lost in a row the server may have ended them for being idle: a process
 #: that is busy between two statements, or hardly gets to run, is given the time.
-LOST_AS_IDLE = 2
+IDLE_CONNECTIONS_LOST_MAX = 2
 
 
 class Now(sa.FunctionElement[float]):
@@ -65,13 +66,29 @@ def _now(element: Now, compiler: Any, **options: Any) -> str:
     return CLOCK['mysql' if compiler.dialect.name == 'mariadb' else compiler.dialect.name]
 
 
+def bound(*columns: str) -> dict[str, sa.BindParameter[Any]]:
+    """Return values of an update that are bound by the names of their columns."""
+    return {column: sa.bindparam(column) for column in columns}
+
+
+#: Most values that one statement names.
+VALUES_PER_STATEMENT = 500
+
+
+def in_parts(values: Iterable[V], size: int | None = None) -> Iterator[list[V]]:
+    """Yield values in lists, each of which one statement can name."""
+    all_values, size = list(values), size or VALUES_PER_STATEMENT
+    for start in range(0, len(all_values), size):
+        yield all_values[start : start + size]
+
+
 class Tx:
     """A transaction under way."""
 
-    def __init__(self, connection: sa.Connection, kind: str, at_once: bool = False) -> None:
+    def __init__(self, connection: sa.Connection, kind: str, autocommit: bool = False) -> None:
         self.connection = connection
         self.kind = kind
-        self._at_once = at_once
+        self._autocommit = autocommit
         #: For the stamps that this transaction writes: random, not counted, so that the cache of a
         #: failed transaction is never taken for another's.
         self.stamp = random.getrandbits(62)
@@ -94,8 +111,8 @@ class Tx:
             self._now = float(seconds)
 
     def snapshot(self) -> None:
-        """Give every statement the same snapshot; called before any statement of a transaction."""
-        if self._at_once:
+        """Let all statements of the transaction see one snapshot; to be called before the first."""
+        if self._autocommit:
             self.connection.exec_driver_sql('BEGIN ISOLATION LEVEL REPEATABLE READ')
         elif self.kind != 'sqlite':  # its transactions are always snapshots
             self.connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
@@ -103,6 +120,12 @@ class Tx:
     def all(self, statement: Any, **parameters: Any) -> Sequence[Any]:
         """Return the rows of a query."""
         return self.connection.execute(statement, parameters).all()
+
+    def in_parts(self, statement: Any, **values: Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows of a query by one list of values, which may be long."""
+        ((name, all_values),) = values.items()
+        for part in in_parts(all_values):
+            yield from self.all(statement, **{name: part})
 
     def stream(self, statement: Any, **parameters: Any) -> Iterator[Any]:
         """Yield the rows of a large query, fetched a few thousand at a time."""
@@ -117,7 +140,7 @@ class Tx:
         """Run a statement; return the number of rows matched."""
         return self.connection.execute(statement, parameters).rowcount
 
-    def many(self, statement: Any, rows: Sequence[dict[str, Any]]) -> int:
+    def run_many(self, statement: Any, rows: Sequence[dict[str, Any]]) -> int:
         """Run a statement for each of ``rows``, if any; return the number of rows matched."""
         return self.connection.execute(statement, rows).rowcount if rows else 0
 
@@ -139,11 +162,11 @@ class Tx:
             self.connection.execute(_insert_new(table, (key,), self.kind, counter), rows)
 
 
-_inserts: dict[tuple[str, str, str], Any] = {}
+_insert_statements: dict[tuple[str, str, str], Any] = {}
 
 
 def _insert_new(table: sa.Table, key: tuple[str, ...], kind: str, counter: str = '') -> Any:
-    statement = _inserts.get((table.name, kind, counter))
+    statement = _insert_statements.get((table.name, kind, counter))
     if statement is None:
         # A literal: PyMySQL sends many rows in one statement only where the rest has no values.
         counter_step = {counter: table.c[counter] + sa.literal_column('1')} if counter else {}
@@ -160,20 +183,27 @@ def _insert_new(table: sa.Table, key: tuple[str, ...], kind: str, counter: str =
                 )
             else:
                 statement = insert.on_conflict_do_nothing(index_elements=list(key))
-        _inserts[(table.name, kind, counter)] = statement
+        _insert_statements[(table.name, kind, counter)] = statement
     return statement
 
 
-def _ours(error: Exception) -> Exception:
-    """Return the exception for callers, of an error that a retry would not cure."""
-    root = retry.root_of(error)
+def _as_own_error(error: Exception) -> Exception:
+    """Return the exception that callers get for an error that a retry would not cure."""
+    root = retry.root_cause(error)
     module = type(root).__module__.partition('.')[0]
     if module not in ('psycopg', 'pymysql', 'sqlite3'):
         return error
-    if retry.is_full(root):
-        return exceptions.DatabaseFull(problem=retry.problem_of(error))
+    if retry.is_disk_full(root):
+        return exceptions.DatabaseFull(problem=retry.problem_text(error))
     if retry.refusal_of(root):
         return retry.unavailable(error)
+    if retry.lacks_table(root):
+        problem = retry.problem_text(error)
+        return exceptions.DatabaseNotSynced(
+            f'a table is missing in the database: {problem}; restore the database, or begin with '
+            'an empty one and run "gantt-manage db sync"',
+            problem=problem,
+        )
     kinds = {kind.__name__ for kind in type(root).__mro__}
     if kinds & {'IntegrityError', 'ProgrammingError', 'DataError'}:
         return exceptions.Bug(invariant=f'the database takes what it is given: {root}')
@@ -188,8 +218,8 @@ def _discard(connection: sa.Connection) -> None:
         connection.close()
 
 
-class GivenUp(Exception):
-    """Signal of work that ends its transaction itself: its connection is sound."""
+class WorkAbandoned(Exception):
+    """Raised by work that rolls its transaction back itself; its connection can be used again."""
 
 
 class Transactions:
@@ -197,7 +227,7 @@ class Transactions:
 
     :param keep: number of connections that are kept while idle
     :param session_settings: statements that its connections run beside the usual ones
-    :param at_once: each statement is a transaction of its own, without BEGIN and COMMIT around
+    :param autocommit: each statement is a transaction of its own, without BEGIN and COMMIT around
         it, unless the work begins with ``Tx.snapshot``: PostgreSQL only
     """
 
@@ -208,14 +238,14 @@ class Transactions:
         keep: int = 8,
         session_settings: Sequence[str] = (),
         *,
-        at_once: bool = False,
+        autocommit: bool = False,
     ) -> None:
         self.engine = engine
         self.kind = family(engine)
         self.policy = policy or retry.RetryPolicy()
-        self._keep = keep
+        self._idle_connections_max = keep
         self._session_settings = session_settings
-        self._at_once = at_once
+        self._autocommit = autocommit
         #: Number of connections that broke: another server may have answered since.
         self.lost = 0
         self._idle: list[sa.Connection] = []
@@ -223,7 +253,7 @@ class Transactions:
         self._lock = threading.Lock()
         self._orphans: list[sa.Connection] = []
         self._pid = os.getpid()
-        self._users = PoolUsers.of(engine)
+        self._users = PoolUsers.users_of(engine)
         self._users.add(self)
         # SQLite has one writer anyway: queue for it instead of polling.
         self._writer = threading.Lock() if self.kind == 'sqlite' else None
@@ -243,26 +273,26 @@ class Transactions:
         :param patient: as in ``read``
         :param once_locked: rows that stay locked are waited for once
         :raises Busy: rows stay locked
-        :raises retry.Locked: the same, with ``once_locked``
+        :raises RowsLocked: the same, with ``once_locked``
         :raises DatabaseUnavailable: it did not succeed within the bounds
         """
         is_unknown, lost_count = False, 0
         for attempt in self.policy.rounds():
             try:
                 if is_unknown and already_committed is not None:
-                    result = self._once(already_committed, False)
+                    result = self._run_once(already_committed, False)
                     if result is not None:
                         return result
                     is_unknown = False
-                return self._once(work, False, patient, lost_count >= LOST_AS_IDLE)
+                return self._run_once(work, False, patient, lost_count >= IDLE_CONNECTIONS_LOST_MAX)
             except Exception as e:
                 signal = retry.signal_of(e)
                 if signal is None:
-                    raise _ours(e) from e
+                    raise _as_own_error(e) from e
                 lost_count += signal is retry.RetrySignal.LOST
-                is_unknown = is_unknown or isinstance(e, retry.LostInCommit)
+                is_unknown = is_unknown or isinstance(e, retry.CommitOutcomeUnknown)
                 if once_locked and signal is retry.RetrySignal.LOCKED:
-                    raise retry.RowsLocked(retry.problem_of(e)) from e
+                    raise retry.RowsLocked(retry.problem_text(e)) from e
                 attempt.failed(signal, e)
         raise exceptions.Bug(invariant='the last round of a retry raises')
 
@@ -282,11 +312,11 @@ class Transactions:
         """
         for attempt in self.policy.rounds():
             try:
-                return self._once(work, True, patient)
+                return self._run_once(work, True, patient)
             except Exception as e:
                 signal = retry.signal_of(e)
                 if signal is None:
-                    raise _ours(e) from e
+                    raise _as_own_error(e) from e
                 attempt.failed(signal, e)
         raise exceptions.Bug(invariant='the last round of a retry raises')
 
@@ -301,32 +331,32 @@ class Transactions:
 
         def run(tx: Tx) -> None:
             results.append(work(Savepoints(self.engine, tx)))
-            raise GivenUp
+            raise WorkAbandoned
 
-        with contextlib.suppress(GivenUp):
+        with contextlib.suppress(WorkAbandoned):
             self.write_once(run)
         return results[-1]
 
-    def _once(
+    def _run_once(
         self, work: Callable[[Tx], T], reads: bool, patient: bool = False, slow: bool = False
     ) -> T:
         if self._writer is None or reads:
             return self._on_connection(work, reads, patient, slow)
         if not self._writer.acquire(timeout=self.policy.seconds):
-            raise retry.Again('another thread keeps the database')
+            raise retry.RetryTransaction('another thread keeps the database')
         try:
             return self._on_connection(work, reads, patient, slow)
         finally:
             self._writer.release()
 
     def _on_connection(self, work: Callable[[Tx], T], reads: bool, patient: bool, slow: bool) -> T:
-        with self.unhurried() if slow else self.connection() as connection:
+        with self.without_deadlines() if slow else self.connection() as connection:
             if self.kind == 'sqlite':
                 connection.info['gantt_reads'] = reads
             else:
                 watch.set_patient(connection, patient)
             transaction = connection.begin()
-            tx = Tx(connection, self.kind, self._at_once)
+            tx = Tx(connection, self.kind, self._autocommit)
             try:
                 result = work(tx)
             except BaseException:
@@ -340,7 +370,7 @@ class Transactions:
                 with contextlib.suppress(Exception):
                     transaction.rollback()
                 if retry.signal_of(e) is retry.RetrySignal.LOST:
-                    raise retry.LostInCommit(retry.problem_of(e)) from e
+                    raise retry.CommitOutcomeUnknown(retry.problem_text(e)) from e
                 raise
             for callback in tx.after:
                 callback()
@@ -353,16 +383,16 @@ class Transactions:
     @contextlib.contextmanager
     def connection(self) -> Any:
         """Provide a connection for one transaction; it is kept afterwards unless it failed."""
-        connection = self._take()
+        connection = self._take_connection()
         try:
             yield connection
         except BaseException as e:
-            is_sound = isinstance(e, exceptions.GanttError | retry.Again | GivenUp)
+            is_sound = isinstance(e, exceptions.GanttError | retry.RetryTransaction | WorkAbandoned)
             if is_sound or retry.signal_of(e) in (
                 retry.RetrySignal.CONFLICT,
                 retry.RetrySignal.LOCKED,
             ):
-                self._give(connection)
+                self._give_back_connection(connection)
                 raise
             _discard(connection)
             if retry.signal_of(e) is retry.RetrySignal.LOST:
@@ -370,24 +400,25 @@ class Transactions:
                 self.close_idle()
                 self.lost += 1
             raise
-        self._give(connection)
+        self._give_back_connection(connection)
 
     @contextlib.contextmanager
-    def unhurried(self) -> Any:
+    def without_deadlines(self) -> Any:
         """Provide a connection whose transactions may be idle for long; it is closed afterwards."""
-        connection = self._open((*self._session_settings, *unhurried(self.kind)))
+        connection = self._open((*self._session_settings, *without_deadlines(self.kind)))
         try:
             yield connection
         finally:
             _discard(connection)
 
-    def _take(self) -> sa.Connection:
+    def _take_connection(self) -> sa.Connection:
         with self._lock:
             if self._pid != os.getpid():
                 # A fork: these belong to the parent and must not even be closed here,
                 # which would end the parent's session.
                 self._orphans += self._idle
-                self._pid, self._idle = os.getpid(), []
+                self._pid = os.getpid()
+                self._idle = []
             while self._idle:
                 connection = self._idle.pop()
                 if not (connection.closed or connection.invalidated):
@@ -398,7 +429,7 @@ class Transactions:
         with self._users.opening():
             connection = self.engine.connect()
         try:
-            if self._at_once:
+            if self._autocommit:
                 connection = connection.execution_options(isolation_level='AUTOCOMMIT')
             if self.kind != 'sqlite':
                 watch.set_patient(connection, False)
@@ -420,10 +451,14 @@ class Transactions:
         for connection in idle:
             _discard(connection)
 
-    def _give(self, connection: sa.Connection) -> None:
+    def _give_back_connection(self, connection: sa.Connection) -> None:
         with self._lock:
             is_closed = self._is_closed
-            if not is_closed and len(self._idle) < self._keep and not self._users.is_short():
+            if (
+                not is_closed
+                and len(self._idle) < self._idle_connections_max
+                and not self._users.is_short()
+            ):
                 self._idle.append(connection)
                 return
         if self._session_settings or is_closed:
@@ -453,7 +488,7 @@ class _Step(Tx):
     """A savepoint under way."""
 
     def snapshot(self) -> None:
-        """Leave the snapshot as it is: other statements of the transaction were before."""
+        """Do nothing: earlier statements of the outer transaction have set the snapshot."""
 
 
 class Savepoints(Transactions):
@@ -489,15 +524,8 @@ class Savepoints(Transactions):
         return result
 
     def read(self, work: Callable[[Tx], T], *, patient: bool = False) -> T:
-        """Run ``work`` likewise."""
+        """Run ``work``, which only reads, in a savepoint."""
         return self.write(work)
-
-
-class PoolUser(Protocol):
-    """A user that keeps connections between transactions."""
-
-    def close_idle(self) -> None:
-        """Close the idle connections."""
 
 
 class PoolUsers:
@@ -511,20 +539,20 @@ class PoolUsers:
         self._most = connections_most(engine)
         # A weak reference: the users of an engine must not keep it alive.
         self._engine = weakref.ref(engine)
-        self._users: weakref.WeakSet[PoolUser] = weakref.WeakSet()
+        self._users: weakref.WeakSet[Transactions] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._opening = 0
+        self._opening_count = 0
 
     @classmethod
-    def of(cls, engine: sa.Engine) -> 'PoolUsers':
+    def users_of(cls, engine: sa.Engine) -> 'PoolUsers':
         """Return the users of an engine, the same object each time."""
-        with _LOCK:
-            users = _USERS.get(engine)
+        with _POOL_USERS_LOCK:
+            users = _POOL_USERS.get(engine)
             if users is None:
-                users = _USERS[engine] = cls(engine)
+                users = _POOL_USERS[engine] = cls(engine)
             return users
 
-    def add(self, user: PoolUser) -> None:
+    def add(self, user: Transactions) -> None:
         """Add a user, as long as it lives."""
         with self._lock:
             self._users.add(user)
@@ -536,7 +564,7 @@ class PoolUsers:
             yield
             return
         with self._lock:
-            self._opening += 1
+            self._opening_count += 1
             users = list(self._users) if self.is_short() else []
         try:
             for user in users:
@@ -544,7 +572,7 @@ class PoolUsers:
             yield
         finally:
             with self._lock:
-                self._opening -= 1
+                self._opening_count -= 1
 
     def is_short(self) -> bool:
         """Return whether a user may have to wait for a connection: then none is kept."""
@@ -554,8 +582,8 @@ class PoolUsers:
         pool = engine.pool
         if not isinstance(pool, sa.pool.QueuePool):
             return False
-        return pool.checkedout() + self._opening > self._most
+        return pool.checkedout() + self._opening_count > self._most
 
 
-_USERS: 'weakref.WeakKeyDictionary[sa.Engine, PoolUsers]' = weakref.WeakKeyDictionary()
-_LOCK = threading.Lock()
+_POOL_USERS: 'weakref.WeakKeyDictionary[sa.Engine, PoolUsers]' = weakref.WeakKeyDictionary()
+_POOL_USERS_LOCK = threading.Lock()

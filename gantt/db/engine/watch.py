@@ -3,7 +3,7 @@
 
 A server whose replies never come, on a connection that TCP still acknowledges, ends no read:
 neither keepalives nor ``tcp_user_timeout`` notice, and a statement timeout of the server does not
-help a client that gets no answer.  Every connection has an :class:`Exchange` with the time
+help a client that gets no answer.  Every connection has an :class:`AnswerWait` with the time
 since which it waits; one thread of the process checks all of them and shuts the sockets of those
 that waited for too long.
 """
@@ -22,19 +22,19 @@ import sqlalchemy as sa
 LOG = logging.getLogger(__name__)
 
 #: Seconds between two checks of the waits.
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 #: A process that was not run for so long between two checks may have answers to read.
-STOOD_STILL_SECONDS = 1.0
+PROCESS_STALLED_SECONDS = 1.0
 #: Seconds of silence after which the log reports the database as silent.
 SILENT_SECONDS = 2.0
 #: A wait that ended after so long without an answer counts as silence until an answer comes.
-VAIN_SECONDS = 1.0
+UNANSWERED_SECONDS = 1.0
 #: Seconds between two such lines.
-COMPLAIN_SECONDS = 30.0
+LOG_INTERVAL_SECONDS = 30.0
 
 
-class Exchange:
-    """The current wait of one connection, if any.
+class AnswerWait:
+    """The wait of one connection for an answer of the server, if there is one.
 
     :ivar since: monotonic time when it began; 0: no wait
     :ivar patient: a long statement is under way, which is no sign of the server's health
@@ -44,7 +44,10 @@ class Exchange:
     __slots__ = ('__weakref__', '_guard', '_socket', '_watch', 'given_up', 'patient', 'since')
 
     def __init__(
-        self, watch: 'Watch', socket_of: Callable[[], int] | None = None, patient: bool = True
+        self,
+        watch: 'SilenceWatch',
+        socket_of: Callable[[], int] | None = None,
+        patient: bool = True,
     ) -> None:
         self._watch = watch
         self.since = 0.0
@@ -62,16 +65,20 @@ class Exchange:
         # While the socket is being shut it stays open: its number is not reused yet.
         with self._guard:
             self.since = 0.0
-        if self._watch.vain_since:
-            self._watch.vain_since = 0.0
+        if self._watch.unanswered_since:
+            self._watch.unanswered_since = 0.0
 
-    def end_in_vain(self) -> None:
+    def end_unanswered(self) -> None:
         """Record that the answer will not come."""
         with self._guard:
             since, self.since = self.since, 0.0
         watch = self._watch
-        if not self.patient and time.monotonic() - since > VAIN_SECONDS and not watch.vain_since:
-            watch.vain_since = since
+        if (
+            not self.patient
+            and time.monotonic() - since > UNANSWERED_SECONDS
+            and not watch.unanswered_since
+        ):
+            watch.unanswered_since = since
 
     def give_up(self, since: float) -> bool:
         """Shut the socket, so that its reader wakes; return whether that was done."""
@@ -88,11 +95,11 @@ class Exchange:
             return True
 
 
-class Watch:
-    """Waits of one engine's connections.
+class SilenceWatch:
+    """Waits for answers of all connections of one engine.
 
     :param answer: seconds to wait for the answer to a statement
-    :param patient: the same for a long one
+    :param patient: seconds to wait for the answer to a long statement
     :param shown: name of the database in the log
     """
 
@@ -100,42 +107,42 @@ class Watch:
         self.answer = answer
         self.patient = patient
         #: Begin of the first wait that ended without an answer, if none has come since; 0: none.
-        self.vain_since = 0.0
+        self.unanswered_since = 0.0
         self._shown = shown
-        self._exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
+        self._exchanges: weakref.WeakSet[AnswerWait] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._complained = float('-inf')
+        self._logged_at = float('-inf')
         self._is_silent = False
 
     def silent_for(self) -> float:
         """Return the seconds of the longest wait, except long statements.  Thread-safe."""
         waits = [exchange.since for exchange in self._all() if not exchange.patient]
-        began = min((since for since in (*waits, self.vain_since) if since), default=None)
+        began = min((since for since in (*waits, self.unanswered_since) if since), default=None)
         return 0.0 if began is None else max(0.0, time.monotonic() - began)
 
-    def add(self, socket_of: Callable[[], int]) -> Exchange:
-        """Return the exchange of a new connection; patient until its user sets it otherwise."""
-        exchange = Exchange(self, socket_of)
+    def add(self, socket_of: Callable[[], int]) -> AnswerWait:
+        """Return the wait of a new connection; patient until its user sets it otherwise."""
+        exchange = AnswerWait(self, socket_of)
         with self._lock:
             self._exchanges.add(exchange)
-        _looking.ensure(self)
+        _watch_thread.ensure(self)
         return exchange
 
     @contextlib.contextmanager
     def dialing(self) -> Iterator[None]:
         """Record the opening of a connection as a wait, bounded by its caller."""
-        exchange = Exchange(self, patient=False)
+        exchange = AnswerWait(self, patient=False)
         with self._lock:
             self._exchanges.add(exchange)
         exchange.begin()
         try:
             yield
         except BaseException:
-            exchange.end_in_vain()
+            exchange.end_unanswered()
             raise
         exchange.end()
 
-    def look(self, resumed: float) -> None:
+    def check(self, resumed: float) -> None:
         """Give up waits that took too long, and log a silence.
 
         :param resumed: monotonic time when this process last began to run again
@@ -154,19 +161,19 @@ class Watch:
         self._log_silence(self.silent_for(), now)
 
     def forget(self) -> None:
-        """Forget what a fork inherited: these are the waits of another process."""
+        """Forget the waits that a fork inherited: they belong to the parent process."""
         self._lock = threading.Lock()
         self._exchanges = weakref.WeakSet()
-        self.vain_since = 0.0
+        self.unanswered_since = 0.0
 
-    def _all(self) -> list[Exchange]:
+    def _all(self) -> list[AnswerWait]:
         with self._lock:
             return list(self._exchanges)
 
     def _log_silence(self, silent: float, now: float) -> None:
         if silent >= SILENT_SECONDS:
-            if not self._is_silent and now - self._complained >= COMPLAIN_SECONDS:
-                self._complained = now
+            if not self._is_silent and now - self._logged_at >= LOG_INTERVAL_SECONDS:
+                self._logged_at = now
                 self._is_silent = True
                 LOG.warning(
                     'The database does not answer: database=%s seconds=%.1f', self._shown, silent
@@ -176,16 +183,16 @@ class Watch:
             LOG.info('The database answers again: database=%s', self._shown)
 
 
-class _Looking:
+class _WatchThread:
     """The thread of this process that checks all waits."""
 
     def __init__(self) -> None:
-        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+        self._watches: weakref.WeakSet[SilenceWatch] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def ensure(self, watch: Watch) -> None:
-        """Check this watch too; start the thread if it does not run yet."""
+    def ensure(self, watch: SilenceWatch) -> None:
+        """Let the thread check ``watch`` as well; start the thread if it does not run yet."""
         with self._lock:
             self._watches.add(watch)
             if self._thread is None or not self._thread.is_alive():
@@ -202,34 +209,36 @@ class _Looking:
     def _run(self) -> None:
         last = resumed = time.monotonic()
         while True:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CHECK_SECONDS)
             now = time.monotonic()
-            if now - last > LOOK_SECONDS + STOOD_STILL_SECONDS:
+            if now - last > CHECK_SECONDS + PROCESS_STALLED_SECONDS:
                 resumed = now
             last = now
             with self._lock:
                 watches = list(self._watches)
             for watch in watches:
                 try:
-                    watch.look(resumed)
+                    watch.check(resumed)
                 except Exception:
                     LOG.exception('Check of waits for the database failed; the next one follows')
 
 
-_looking = _Looking()
-os.register_at_fork(after_in_child=_looking.forked)
-_of: 'weakref.WeakKeyDictionary[sa.Engine, Watch]' = weakref.WeakKeyDictionary()
+_watch_thread = _WatchThread()
+os.register_at_fork(after_in_child=_watch_thread.forked)
+_watches: 'weakref.WeakKeyDictionary[sa.Engine, SilenceWatch]' = weakref.WeakKeyDictionary()
 
 
-def install(engine: sa.Engine, answer: float, patient: float) -> Watch:
+def install(engine: sa.Engine, answer: float, patient: float) -> SilenceWatch:
     """Watch the connections of an engine that has none yet."""
-    watch = _of[engine] = Watch(answer, patient, engine.url.render_as_string(hide_password=True))
+    watch = _watches[engine] = SilenceWatch(
+        answer, patient, engine.url.render_as_string(hide_password=True)
+    )
     return watch
 
 
 def silent_for(engine: sa.Engine) -> float:
-    """Return :meth:`Watch.silent_for`; 0 for a database in this process."""
-    watch = _of.get(engine)
+    """Return :meth:`SilenceWatch.silent_for`; 0 for a database in this process."""
+    watch = _watches.get(engine)
     return 0.0 if watch is None else watch.silent_for()
 
 

@@ -29,23 +29,21 @@ from gantt.core.resources.host import HostFacts, HostRow
 from gantt.db.engine import engine, session
 from gantt.db.schema import models
 
-_p = models.providers
-_i = models.inventories
-_t = models.provider_traits
-_g = models.provider_aggregates
-_a = models.aggregates
-_m = models.aggregate_members
+_providers = models.providers
+_inventories = models.inventories
+_provider_traits = models.provider_traits
+_provider_aggregates = models.provider_aggregates
+_aggregates = models.aggregates
+_aggregate_members = models.aggregate_members
 
-#: Providers of one statement: about fifty rows each.
-CHUNK = 500
 #: Largest amount of an empty inventory that has none: rows without inventory have null.
 NO_LARGEST = -1
 #: Usage without an inventory has a row with a total of 0, without a largest amount.
-is_stated = sa.or_(_i.c.total > 0, _i.c.max_unit.is_not(None))
+is_stated = sa.or_(_inventories.c.total > 0, _inventories.c.max_unit.is_not(None))
 
-_NUMBERS = Inventory.__struct_fields__
-_DEFAULTS = (0, *Inventory.__struct_defaults__)
-_MARK = re.compile(r'[{,]"details":"([0-9a-f]{32})"}')
+_INVENTORY_FIELDS = Inventory.__struct_fields__
+_INVENTORY_DEFAULTS = (0, *Inventory.__struct_defaults__)
+_DETAILS_MARK = re.compile(r'[{,]"details":"([0-9a-f]{32})"}')
 _MARK_LENGTH = len(',"details":""}') + 32
 _encode = msgspec.msgpack.Encoder().encode
 _ids: Any = sa.bindparam('ids', expanding=True)
@@ -55,13 +53,18 @@ class ProviderDetails(msgspec.Struct, frozen=True):
     """Inventories, traits and aggregates of a provider.
 
     :ivar traits: ascending, as are the uuids of its aggregates
-    :ivar digest: of all other fields, 32 hexadecimal digits
+    :ivar digest: digest of all other fields, 32 hexadecimal digits
     """
 
     inventories: dict[str, Inventory]
     traits: list[str]
     aggregates: list[str]
     digest: str
+
+    @property
+    def offered(self) -> dict[str, Inventory]:
+        """The inventories, without the empty ones."""
+        return {name: stated for name, stated in self.inventories.items() if stated.total > 0}
 
 
 #: Details that are remembered, where there are few hosts.
@@ -70,24 +73,28 @@ DETAILS_MIN = 64
 PARTS_MAX = 768
 
 
-class KnownDetails:
+class DetailsCache:
     """Cache of the details that this process has read or written: bounded, thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: collections.OrderedDict[str, ProviderDetails] = collections.OrderedDict()
+        self._details_by_digest: collections.OrderedDict[str, ProviderDetails] = (
+            collections.OrderedDict()
+        )
         self._parts: collections.OrderedDict[bytes, Any] = collections.OrderedDict()
         #: By object identity: mostly a host keeps its details.
-        self._of_objects: dict[tuple[int, int, int], ProviderDetails] = {}
+        self._details_by_objects: dict[tuple[int, int, int], ProviderDetails] = {}
 
-    def known(self, digest: str | None) -> ProviderDetails | None:
+    def by_digest(self, digest: str | None) -> ProviderDetails | None:
         """Return the details with that digest, if known."""
-        return None if digest is None else self._known.get(digest)
+        return None if digest is None else self._details_by_digest.get(digest)
 
     def of_row(self, row: HostRow) -> ProviderDetails:
         """Return the details of a host, with their digest."""
         facts = row.facts
-        cached = self._of_objects.get(_objects(facts.inventories, facts.traits, row.aggregates))
+        cached = self._details_by_objects.get(
+            _objects(facts.inventories, facts.traits, row.aggregates)
+        )
         if (
             cached is not None
             and cached.inventories is facts.inventories
@@ -95,31 +102,31 @@ class KnownDetails:
             and cached.aggregates is row.aggregates
         ):
             return cached
-        return of_row(row)
+        return details_of_row(row)
 
     def shared(self, details: ProviderDetails, most: int) -> ProviderDetails:
-        """Return equal details that share parts with those of other hosts, as of one model.
+        """Return equal details that share parts with those of other hosts of the same model.
 
         :param most: number of details to remember, where that is more than ``DETAILS_MIN``
         """
         with self._lock:
-            cached = self._known.get(details.digest)
+            cached = self._details_by_digest.get(details.digest)
             if cached is None:
-                cached = self._known[details.digest] = msgspec.structs.replace(
+                cached = self._details_by_digest[details.digest] = msgspec.structs.replace(
                     details,
                     inventories=self._part(details.inventories),
                     traits=self._part(details.traits),
                 )
-                self._of_objects[_objects_of(cached)] = cached
-                while len(self._known) > max(DETAILS_MIN, most):
-                    _, evicted = self._known.popitem(last=False)
-                    self._of_objects.pop(_objects_of(evicted), None)
+                self._details_by_objects[_objects_of(cached)] = cached
+                while len(self._details_by_digest) > max(DETAILS_MIN, most):
+                    _, evicted = self._details_by_digest.popitem(last=False)
+                    self._details_by_objects.pop(_objects_of(evicted), None)
             else:
-                self._known.move_to_end(details.digest)
+                self._details_by_digest.move_to_end(details.digest)
             return cached
 
     def sharing(self, facts: HostFacts) -> HostFacts:
-        """Return equal facts that share the cells of another host, as of one model."""
+        """Return equal facts that share the NUMA cells of another host of the same model."""
         if not facts.numa:
             return facts
         with self._lock:
@@ -144,7 +151,7 @@ def _objects_of(details: ProviderDetails) -> tuple[int, int, int]:
 
 
 class StoredFacts(HostFacts, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts as they are stored: the mark comes last."""
+    """Facts as they are stored: the digest of the details is the last field."""
 
     details: str = ''
 
@@ -178,7 +185,7 @@ def details_of(
     return ProviderDetails(by_class, trait_names, uuids, digest)
 
 
-def of_row(row: HostRow) -> ProviderDetails:
+def details_of_row(row: HostRow) -> ProviderDetails:
     """Return the details of a host."""
     return details_of(row.facts.inventories, row.facts.traits, row.aggregates)
 
@@ -190,31 +197,31 @@ def with_details(facts: HostFacts, details: ProviderDetails) -> HostFacts:
     return msgspec.structs.replace(facts, inventories=details.inventories, traits=details.traits)
 
 
-def mark_of(facts: str) -> str | None:
-    """Return the digest in a record, from JSON; None: it was damaged."""
-    match = _MARK.fullmatch(facts[-_MARK_LENGTH:])
+def details_digest(facts: str) -> str | None:
+    """Return the digest of the details in a host's record, from JSON; None: it was damaged."""
+    match = _DETAILS_MARK.fullmatch(facts[-_MARK_LENGTH:])
     return None if match is None else match[1]
 
 
-def marked_anew(stored: str, details: ProviderDetails) -> str:
-    """Return the text of unreadable facts, with a new mark if it has one."""
-    if mark_of(stored) is None:
+def replace_details_mark(stored: str, details: ProviderDetails) -> str:
+    """Return the stored text of unreadable facts, its digest of details replaced if it has one."""
+    if details_digest(stored) is None:
         return stored
     return f'{stored[: -len(details.digest) - 2]}{details.digest}"}}'
 
 
-def marked(facts: HostFacts, details: ProviderDetails) -> StoredFacts:
-    """Return facts with the mark, without the parts that have rows."""
+def with_details_mark(facts: HostFacts, details: ProviderDetails) -> StoredFacts:
+    """Return facts with the digest of their details, without the parts that have their own rows."""
     fields = {name: getattr(facts, name) for name in HostFacts.__struct_fields__}
     return StoredFacts(**{**fields, 'inventories': {}, 'traits': [], 'details': details.digest})
 
 
 # -- rows -----------------------------------------------------------------------------
-def _nothing(column: sa.Column) -> Any:
+def _null_as(column: sa.Column) -> Any:
     return sa.cast(sa.null(), column.type).label(column.name)
 
 
-_NO_NUMBERS = [_nothing(_i.c[name]) for name in _NUMBERS]
+_NO_NUMBERS = [_null_as(_inventories.c[name]) for name in _INVENTORY_FIELDS]
 
 
 def _part(kind: str, provider_id: Any, name: Any, *numbers: Any) -> Any:
@@ -223,45 +230,49 @@ def _part(kind: str, provider_id: Any, name: Any, *numbers: Any) -> Any:
     return sa.select(kind_column, *columns, *(numbers or _NO_NUMBERS)).where(provider_id.in_(_ids))
 
 
-_AGGREGATES = (
-    _part('aggregate', _g.c.provider_id, _g.c.uuid),
-    _part('aggregate', _p.c.id, _a.c.uuid)
-    .select_from(_p.join(_m, _m.c.host == _p.c.name))
-    .join(_a, _a.c.id == _m.c.aggregate_id),
-)
-AGGREGATES = sa.union_all(*_AGGREGATES)
-#: One statement for all details: its cost is a round trip.
-READ = sa.union_all(
-    _part(
-        'inventory', _i.c.provider_id, models.resource_classes.c.name, *(_i.c[n] for n in _NUMBERS)
+_AGGREGATE_SELECTS = (
+    _part('aggregate', _provider_aggregates.c.provider_id, _provider_aggregates.c.uuid),
+    _part('aggregate', _providers.c.id, _aggregates.c.uuid)
+    .select_from(
+        _providers.join(_aggregate_members, _aggregate_members.c.host == _providers.c.name)
     )
-    .join(models.resource_classes, models.resource_classes.c.id == _i.c.class_id)
+    .join(_aggregates, _aggregates.c.id == _aggregate_members.c.aggregate_id),
+)
+SELECT_AGGREGATES = sa.union_all(*_AGGREGATE_SELECTS)
+#: One statement for all details: its cost is a round trip.
+SELECT_DETAILS = sa.union_all(
+    _part(
+        'inventory',
+        _inventories.c.provider_id,
+        models.resource_classes.c.name,
+        *(_inventories.c[n] for n in _INVENTORY_FIELDS),
+    )
+    .join(models.resource_classes, models.resource_classes.c.id == _inventories.c.class_id)
     .where(is_stated),
-    _part('trait', _t.c.provider_id, models.traits.c.name).join(
-        models.traits, models.traits.c.id == _t.c.trait_id
+    _part('trait', _provider_traits.c.provider_id, models.traits.c.name).join(
+        models.traits, models.traits.c.id == _provider_traits.c.trait_id
     ),
-    *_AGGREGATES,
+    *_AGGREGATE_SELECTS,
 )
 
 
 def aggregates_of(tx: session.Tx, ids: Collection[int]) -> dict[int, list[str]]:
     """Return the aggregates' uuids of these providers, ascending; every provider is a key."""
     aggregates: dict[int, set[str]] = {pid: set() for pid in ids}
-    for chunk in _chunks(ids):
-        for row in tx.all(AGGREGATES, ids=chunk):
-            aggregates[row.provider_id].add(row.name)
+    for row in tx.in_parts(SELECT_AGGREGATES, ids=sorted(ids)):
+        aggregates[row.provider_id].add(row.name)
     return {pid: sorted(uuids) for pid, uuids in aggregates.items()}
 
 
 def read(tx: session.Tx, ids: Collection[int]) -> dict[int, ProviderDetails]:
     """Return the details in the rows of these providers; every provider is a key."""
     details_of_provider: dict[int, ProviderDetails] = {}
-    for chunk in _chunks(ids):
+    for chunk in session.in_parts(sorted(ids)):
         inventories: dict[int, dict[str, Inventory]] = {pid: {} for pid in chunk}
         names: dict[str, dict[int, set[str]]] = {
             kind: {pid: set() for pid in chunk} for kind in ('trait', 'aggregate')
         }
-        for kind, pid, name, *numbers in tx.all(READ, ids=chunk):
+        for kind, pid, name, *numbers in tx.all(SELECT_DETAILS, ids=chunk):
             if kind == 'inventory':
                 inventories[pid][name] = _inventory(*numbers)
             else:
@@ -273,16 +284,13 @@ def read(tx: session.Tx, ids: Collection[int]) -> dict[int, ProviderDetails]:
     return details_of_provider
 
 
-def _chunks(ids: Collection[int]) -> Iterable[list[int]]:
-    sorted_ids = sorted(ids)
-    return (sorted_ids[start : start + CHUNK] for start in range(0, len(sorted_ids), CHUNK))
-
-
 def _inventory(*numbers: Any) -> Inventory:
     """Return an inventory without default values: these are not encoded."""
     fields = {
         name: value
-        for name, value, default in zip(_NUMBERS, numbers, _DEFAULTS, strict=True)
+        for name, value, default in zip(
+            _INVENTORY_FIELDS, numbers, _INVENTORY_DEFAULTS, strict=True
+        )
         if value != default
     }
     if fields.get('max_unit') == NO_LARGEST:
@@ -290,7 +298,7 @@ def _inventory(*numbers: Any) -> Inventory:
     return Inventory(**{'total': 0, **fields})
 
 
-def stored(inventory: Inventory) -> dict[str, Any]:
+def stored_inventory(inventory: Inventory) -> dict[str, Any]:
     """Return the columns of ``inventories`` for an inventory."""
     values = msgspec.structs.asdict(inventory)
     if not inventory.total and inventory.max_unit is None:

@@ -1,92 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools that hosts share, and providers nested below hosts, as host tables know them.
+"""Providers that are no hosts, as host tables know them.
 
 A provider that is no host shares its inventories with all hosts in its aggregates if it has the
 trait of sharing.  One without that trait, or in no aggregate, is no pool of any host.  A provider
 nested below a host belongs to that host only.
+
+Providers in trees whose root is no host may be requested by themselves.  They are read as rows of
+a table like that of hosts.  Their claims are not part of it: a pool may have a hundred thousand of
+them, and no rule needs them.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
-from gantt.core.resources.host import HostKind, HostRow
-from gantt.core.resources.shared_pool import SHARES, PoolUsage, SharedPool
+from gantt.core.resources.host import HostChange, HostFacts, HostKind, HostRow
+from gantt.core.resources.provider import SHARES_TRAIT, PoolUsage, SharedPool
 from gantt.db.engine import session
-from gantt.db.hosts import providers, rows
-from gantt.db.hosts.inventories import inventories_of
+from gantt.db.hosts import details, providers, rows
 from gantt.db.schema import models
 
-_p = models.providers
-_a = models.provider_aggregates
-_t = models.provider_traits
-_m = models.aggregate_members
+_providers = models.providers
+_provider_aggregates = models.provider_aggregates
+_provider_traits = models.provider_traits
+_aggregate_members = models.aggregate_members
 _ids: Any = sa.bindparam('ids', expanding=True)
 
-_root = _p.alias('root')
-_of_host = sa.case((_root.c.kind == HostKind.HOST.value, _root.c.id), else_=0)
-_shares = (
-    sa.select(_t.c.provider_id)
-    .join(models.traits, models.traits.c.id == _t.c.trait_id)
-    .where(models.traits.c.name == SHARES)
-)
-_POOLS = (
+_top = _providers.alias('top')
+#: Null in ``root_id`` of a root; the root of a broken tree may be absent.
+SELECT_POOLS = (
     sa.select(
-        *[_p.c[name] for name in rows.COUNTERS],
-        _p.c.uuid,
-        _p.c.own_name,
-        _p.c.parent_id,
-        _of_host.label('of_host'),
+        *[
+            _providers.c[name]
+            for name in (*rows.COUNTER_COLUMNS, 'uuid', 'placement_name', 'parent_id')
+        ],
+        _top.c.id.label('top'),
+        _top.c.kind.label('top_kind'),
     )
-    .select_from(_p.outerjoin(_root, _root.c.id == _p.c.root_id))
-    .where(
-        sa.not_(providers.is_host),
-        sa.or_(_root.c.kind == HostKind.HOST.value, _p.c.id.in_(_shares)),
+    .select_from(
+        _providers.outerjoin(
+            _top, _top.c.id == sa.func.coalesce(_providers.c.root_id, _providers.c.id)
+        )
     )
-    .order_by(_p.c.id)
+    .where(sa.not_(providers.is_host))
+    .order_by(_providers.c.id)
 )
-_TRAITS = (
-    sa.select(_t.c.provider_id, models.traits.c.name)
-    .join(models.traits, models.traits.c.id == _t.c.trait_id)
-    .order_by(_t.c.provider_id, models.traits.c.name)
-)
-TRAITS_OF = _TRAITS.where(_t.c.provider_id.in_(_ids))
-_AGGREGATES = sa.select(_a.c.provider_id, _a.c.uuid).order_by(_a.c.provider_id, _a.c.uuid)
-ALL, POOLS_OF = _POOLS, _POOLS.where(_p.c.id.in_(_ids))
-AGGREGATES_OF = _AGGREGATES.where(_a.c.provider_id.in_(_ids))
+SELECT_POOLS_BY_ID = SELECT_POOLS.where(_providers.c.id.in_(_ids))
 #: Aggregates that pools share in; none for a provider that does not share.
-SHARED_IN = (
-    sa.select(_a.c.provider_id, _a.c.uuid)
-    .join(_t, _t.c.provider_id == _a.c.provider_id)
-    .join(models.traits, models.traits.c.id == _t.c.trait_id)
-    .where(models.traits.c.name == SHARES, _a.c.provider_id.in_(_ids))
+SELECT_SHARING_AGGREGATES = (
+    sa.select(_provider_aggregates.c.provider_id, _provider_aggregates.c.uuid)
+    .join(_provider_traits, _provider_traits.c.provider_id == _provider_aggregates.c.provider_id)
+    .join(models.traits, models.traits.c.id == _provider_traits.c.trait_id)
+    .where(models.traits.c.name == SHARES_TRAIT, _provider_aggregates.c.provider_id.in_(_ids))
 )
-LISTING = (
+SELECT_AGGREGATES_OF_HOST = (
     sa.select(models.aggregates.c.uuid)
-    .join(_m, _m.c.aggregate_id == models.aggregates.c.id)
-    .where(_m.c.host == sa.bindparam('host'))
+    .join(_aggregate_members, _aggregate_members.c.aggregate_id == models.aggregates.c.id)
+    .where(_aggregate_members.c.host == sa.bindparam('host'))
 )
-#: Ids in one statement.
-CHUNK = 500
 
 
-def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[SharedPool]:
-    """Return pools by id: all, or those among these providers.
+class LoadedPools(NamedTuple):
+    """Providers that are no hosts, ascending by id.
 
-    Details read after the counters of a pool may be newer than its version: then the feed has
-    another entry of it.
+    :ivar of_hosts: providers that hosts share, and providers nested below hosts
+    :ivar standalone: providers that may be requested by themselves
     """
-    if ids is None:
-        return list(_pools(tx, tx.all(ALL)))
-    return [pool for pool_rows in in_parts(tx, POOLS_OF, ids) for pool in _pools(tx, pool_rows)]
+
+    of_hosts: list[SharedPool]
+    standalone: list[HostChange]
+
+
+def load(tx: session.Tx, ids: Collection[int] | None = None) -> LoadedPools:
+    """Return all providers that are no hosts, or those with these ids.
+
+    Details read after the counters of a pool may be newer than its version: then the feed has a
+    further entry of the pool.
+    """
+    loaded = LoadedPools([], [])
+    parts = (tx.all(SELECT_POOLS_BY_ID, ids=part) for part in session.in_parts(sorted(ids or ())))
+    for pool_rows in [tx.all(SELECT_POOLS)] if ids is None else parts:
+        counters = _counters_of(tx, pool_rows)
+        details_of_pool = details.read(tx, list(counters))
+        for row in pool_rows:
+            pool = _pool(row, counters[row.id], details_of_pool[row.id])
+            if pool is not None:
+                loaded.of_hosts.append(pool)
+            if row.top_kind not in (None, HostKind.HOST):
+                loaded.standalone.append(
+                    _standalone(row, counters[row.id], details_of_pool[row.id])
+                )
+    return loaded
+
+
+def _pool(row: Any, counters: rows.Counters, of: details.ProviderDetails) -> SharedPool | None:
+    """Return a pool of hosts; None: it is nested below none, and shares with none."""
+    is_nested = row.top_kind == HostKind.HOST
+    if not (is_nested or (of.aggregates and SHARES_TRAIT in of.traits)):
+        return None
+    used, foreign = rows.usage(counters)
+    return SharedPool(
+        id=row.id,
+        uuid=row.uuid,
+        name=row.placement_name,
+        version=row.version,
+        inventories=of.offered,
+        used=used,
+        foreign=foreign,
+        aggregates=of.aggregates,
+        root=row.top if is_nested else 0,
+        parent=row.parent_id if is_nested else 0,
+        traits=of.traits,
+    )
+
+
+def _standalone(row: Any, counters: rows.Counters, of: details.ProviderDetails) -> HostChange:
+    used, foreign = rows.usage(counters)
+    return HostChange(
+        provider_id=row.id,
+        row=HostRow(
+            id=row.id,
+            uuid=row.uuid,
+            name=row.placement_name,
+            kind=HostKind.NESTED if row.parent_id else HostKind.POOL,
+            parent=row.parent_id or 0,
+            generation=row.generation,
+            version=row.version,
+            facts=HostFacts(inventories=of.inventories, traits=of.traits),
+            used=used,
+            foreign=foreign,
+            aggregates=of.aggregates,
+        ),
+    )
 
 
 def shared_in(tx: session.Tx, ids: Iterable[int]) -> Iterator[tuple[int, str]]:
     """Yield (pool, uuid) of the aggregates that these pools share in."""
-    for sharing_rows in in_parts(tx, SHARED_IN, ids):
-        yield from ((pid, uuid) for pid, uuid in sharing_rows)
+    return tx.in_parts(SELECT_SHARING_AGGREGATES, ids=sorted(ids))
 
 
 def serving(
@@ -98,7 +149,7 @@ def serving(
     """Return pool -> the hosts of the pairs that it serves, all of them under lock.
 
     :param pairs: the (pool, host) pairs to check
-    :param shares: aggregates of these pools, read behind the locks, see :func:`shared_in`
+    :param shares: aggregates of these pools, read under the locks, see :func:`shared_in`
     """
     shared: dict[int, set[str]] = {}
     for pid, uuid in shares:
@@ -119,73 +170,29 @@ def _aggregates_of(tx: session.Tx, host: HostRow) -> set[str]:
     """Return the aggregates of a host, and of its service where that has another name."""
     uuids, service = set(host.aggregates), host.facts.hypervisor.service
     if service and service != host.name:
-        uuids.update(row.uuid for row in tx.all(LISTING, host=service))
+        uuids.update(row.uuid for row in tx.all(SELECT_AGGREGATES_OF_HOST, host=service))
     return uuids
 
 
-def in_parts(tx: session.Tx, query: Any, ids: Iterable[int]) -> Iterator[Sequence[Any]]:
-    """Yield rows of a query by ``ids``, ascending, :data:`CHUNK` ids per statement."""
-    sorted_ids = sorted(ids)
-    for start in range(0, len(sorted_ids), CHUNK):
-        yield tx.all(query, ids=sorted_ids[start : start + CHUNK])
-
-
-def counters_of(
-    tx: session.Tx, found: Collection[Any], among: Container[int] | None = None
-) -> dict[int, rows.Counters]:
-    """Return counters from their rows, with the classes that are not hot: of ``among``, or all."""
-    counters = {row.id: rows.counters(row) for row in found}
-    sparse_ids = [
-        pid
-        for pid, row_counters in counters.items()
-        if row_counters.sparse_classes and (among is None or pid in among)
-    ]
-    for others in in_parts(tx, providers.OTHERS_OF, sparse_ids):
-        for pid, name, cap, used, foreign in others:
-            counters[pid].others[name] = [cap, used, foreign]
+def _counters_of(tx: session.Tx, provider_rows: Collection[Any]) -> dict[int, rows.Counters]:
+    """Return counters from their rows, with the non-core classes."""
+    counters = {row.id: rows.counters(row) for row in provider_rows}
+    sparse_ids = [pid for pid, pool_counters in counters.items() if pool_counters.sparse_classes]
+    for pid, name, cap, used, foreign in tx.in_parts(
+        providers.SELECT_OTHER_CLASSES_BY_ID, ids=sparse_ids
+    ):
+        counters[pid].others[name] = [cap, used, foreign]
     return counters
 
 
-def _pools(tx: session.Tx, found: Collection[Any]) -> Iterable[SharedPool]:
-    aggregates: dict[int, list[str]] = {}
-    for members in in_parts(tx, AGGREGATES_OF, (row.id for row in found)):
-        for pid, uuid in members:
-            aggregates.setdefault(pid, []).append(uuid)
-    pool_ids = [row.id for row in found if row.of_host or row.id in aggregates]
-    traits: dict[int, list[str]] = {}
-    for trait_rows in in_parts(tx, TRAITS_OF, pool_ids):
-        for pid, name in trait_rows:
-            traits.setdefault(pid, []).append(name)
-    counters = counters_of(tx, found, set(pool_ids))
-    inventories: dict[int, dict[str, Inventory]] = {}
-    for start in range(0, len(pool_ids), CHUNK):
-        inventories |= inventories_of(tx, pool_ids[start : start + CHUNK])
-    for row in found:
-        if row.of_host or row.id in aggregates:
-            used, foreign = usage(counters[row.id])
-            yield SharedPool(
-                id=row.id,
-                uuid=row.uuid,
-                name=row.own_name,
-                version=row.version,
-                inventories=inventories[row.id],
-                used=used,
-                foreign=foreign,
-                aggregates=aggregates.get(row.id, []),
-                root=row.of_host,
-                parent=row.parent_id if row.of_host else 0,
-                traits=traits.get(row.id, []),
-            )
-
-
 def usages(locked: providers.LockedProviders, written: Collection[int]) -> list[PoolUsage]:
-    """Return the usage of providers that are no hosts, as they become.
+    """Return the usage of locked providers that are no hosts, as it will be stored.
 
-    :param written: ids of those that are written, one version up
+    :param written: ids of the providers that are written: their version is one higher
     """
     pool_usages = []
     for pid in sorted(locked.pools):
-        used, foreign = usage(locked.counters[pid])
+        used, foreign = rows.usage(locked.counters[pid])
         pool_usages.append(
             PoolUsage(
                 id=pid,
@@ -197,15 +204,3 @@ def usages(locked: providers.LockedProviders, written: Collection[int]) -> list[
             )
         )
     return pool_usages
-
-
-def usage(row: rows.Counters) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the usage by claims, and outside of claims, by class; zeros are left out."""
-    used = dict(zip(CORE_CLASSES, row.used, strict=True))
-    foreign = dict(zip(CORE_CLASSES, row.foreign, strict=True))
-    for name, (_, claimed, unclaimed) in row.others.items():
-        used[name], foreign[name] = claimed, unclaimed
-    return (
-        {name: amount for name, amount in used.items() if amount},
-        {name: amount for name, amount in foreign.items() if amount},
-    )

@@ -19,85 +19,82 @@ from gantt.core.claims.reconcile import (
     ReportEffect,
     apply_report,
     fold_facts,
-    judge,
-    strangers,
+    report_outcome,
+    unclaimed_guests,
 )
 from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostRow
-from gantt.db.claims import adopted, groups
-from gantt.db.claims.locks import Aside, Locks
+from gantt.db.claims import adopted
+from gantt.db.claims.locks import KnownLocks, SkippedProviders
 from gantt.db.claims.unit_of_work import UnitOfWork
-from gantt.db.database import Database, writing
+from gantt.db.database import Database, SqlStore, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import MoreLocks
-from gantt.db.hosts import aggregates, claim_rows, providers, rows
+from gantt.db.hosts import aggregates, claim_rows, providers
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import models
-from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
+from gantt.scheduler.ports.hosts import FactsResult, ReportOutcome, ReportResult
 
-_c = models.claims
+_claims = models.claims
 
 #: Fields of a host that a report sets, beyond counters.
-_REPORTED = (
+_REPORTED_FIELDS = (
     *('node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'reporter'),
     *('service_disabled', 'aggregates', 'facts'),
 )
 
 
-class Fold:
+class ReportBatch:
     """A batch of reports.
 
     :ivar groups: groups to lock before the hosts; grows when a round needs more
-    :ivar beside: providers to lock beside the hosts
+    :ivar pools_to_lock: providers to lock beside the hosts
     """
 
     def __init__(self, reports: Sequence[HostReport]) -> None:
         self.reports = reports
         self.groups: set[str] = set()
-        self.beside: set[int] = set()
+        self.pools_to_lock: set[int] = set()
 
-    def run(self, changes: UnitOfWork, hosts: HostRecords, aside: Aside) -> ReportResult:
+    def run(
+        self, changes: UnitOfWork, hosts: HostRecords, skipped: SkippedProviders
+    ) -> ReportResult:
         """Apply the batch, except the reports of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
         """
         tx = changes.tx
-        names = aggregates.resolve(
-            tx, (r.aggregates for r in self.reports if r.aggregates is not UNSET)
-        )
-        groups.lock(tx, self.groups)
+        listed = [r.aggregates for r in self.reports if r.aggregates is not UNSET]
+        names = aggregates.resolve(tx, listed) if any(listed) else {}
         host_ids = providers.ids_by_name(tx, (report.name for report in self.reports))
-        changes.lock(aside.without(set(host_ids.values()) | self.beside))
-        desks = self._desks(changes, host_ids)
+        changes.lock(skipped.remaining(set(host_ids.values()) | self.pools_to_lock), self.groups)
+        states = self._states(changes, host_ids)
         outcomes = []
         for report in self.reports:
-            if host_ids.get(report.name) in aside.left:
+            if host_ids.get(report.name) in skipped.ids:
                 outcomes.append(ReportOutcome(name=report.name, outcome='locked'))
                 continue
-            desk = desks.get(host_ids.get(report.name, -1))
-            if desk is None:
+            state = states.get(host_ids.get(report.name, -1))
+            if state is None:
                 outcomes.append(ReportOutcome(name=report.name, outcome='unknown_host'))
                 continue
             if report.aggregates is not UNSET:
                 aggregate_names = sorted({names[aggregate] for aggregate in report.aggregates})
                 report = msgspec.structs.replace(report, aggregates=aggregate_names)
-            outcomes.append(desk.fold(report, tx.now))
-        changed_desks = [desk for _, desk in sorted(desks.items()) if desk.written]
-        self._demand_locks(changed_desks, aside)
-        for desk in changed_desks:
-            desk.write(changes, hosts)
-        hosts.write_noted()
-        adopted.flag(changes, hosts)  # the pools
-        adopted.note_zones(changes)
-        changes.write()
-        groups.bump(tx, {group for desk in changed_desks for group in desk.groups})
+            outcomes.append(state.fold(report, tx.now))
+        changed_states = [state for _, state in sorted(states.items()) if state.written]
+        self._lock_remaining(changed_states, skipped)
+        for state in changed_states:
+            state.write(changes, hosts)
+        hosts.write_collected_facts()
+        adopted.write(changes, hosts, {group for state in changed_states for group in state.groups})
         result = changes.result([])
         return ReportResult(outcomes=outcomes, hosts=result.hosts, now=tx.now)
 
-    def _desks(self, changes: UnitOfWork, known: dict[str, int]) -> dict[int, 'ReportDesk']:
-        """Return a desk for each stored host, with the claims that it needs."""
+    def _states(self, changes: UnitOfWork, known: dict[str, int]) -> dict[int, 'HostReportState']:
+        """Return a state for each stored host, with the claims that it needs."""
         tx, locked = changes.tx, changes.locked
         stored_ids = {pid for pid in known.values() if pid in locked.counters}
         stamps = {pid: locked.counters[pid].claims_stamp for pid in sorted(stored_ids)}
@@ -107,8 +104,9 @@ class Fold:
             if placed_before is not None and placed_before[1] is not None:
                 digests[pid] = placed_before[1]
         missing = [pid for pid in stamps if pid not in digests]
-        for pid, (placed, quiet) in providers.read_placed(tx, changes.memory, missing).items():
-            changes.memory.keep_placed(pid, stamps[pid], placed, quiet)
+        placed_of = providers.read_placed(tx, changes.memory, missing) if missing else {}
+        for pid, (placed, quiet) in placed_of.items():
+            changes.memory.remember_placed(pid, stamps[pid], placed, quiet)
             digests[pid] = quiet
         restated_ids = {
             pid
@@ -117,79 +115,79 @@ class Fold:
             and not locked.counters[pid].sparse_classes
             and _may_restate(report, locked.templates[pid])
         }
-        providers.read_uncounted(tx, locked, restated_ids)
-        desks = {pid: ReportDesk(locked.row(pid), digests[pid]) for pid in stamps}
+        if restated_ids:
+            providers.read_uncounted(tx, locked, restated_ids)
+        states = {pid: HostReportState(locked.row(pid), digests[pid]) for pid in stamps}
         loud: dict[int, set[str]] = {}
         for report in self.reports:
-            desk = desks.get(known.get(report.name, -1))
-            if desk is not None and not desk.is_quiet(report):
-                loud.setdefault(desk.row.id, set()).update(_named(report))
-        self._read_claims(changes, desks, loud)
-        return desks
+            state = states.get(known.get(report.name, -1))
+            if state is not None and not state.is_quiet(report):
+                loud.setdefault(state.row.id, set()).update(_named(report))
+        self._read_claims(changes, states, loud)
+        return states
 
     def _read_claims(
-        self, changes: UnitOfWork, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
+        self, changes: UnitOfWork, states: dict[int, 'HostReportState'], loud: dict[int, set[str]]
     ) -> None:
         """Read live claims of the hosts with changes, and the other claims that they name."""
         if not loud:
             return
         for pid in loud:
-            desks[pid].live = {}
+            states[pid].live = {}
         for claim in load_claims(changes.tx, provider_ids=sorted(loud), live=True):
-            live = desks[claim.provider_id].live
+            live = states[claim.provider_id].live
             if live is not None:
                 live[claim.id] = claim
         other_ids = {
-            claim_id for pid, ids in loud.items() for claim_id in ids - set(desks[pid].live or ())
+            claim_id for pid, ids in loud.items() for claim_id in ids - set(states[pid].live or ())
         }
         if other_ids:
             other_claims = {
                 claim.id: claim for claim in load_claims(changes.tx, ids=sorted(other_ids))
             }
             for pid, ids in loud.items():
-                desks[pid].known = {
+                states[pid].known = {
                     claim_id: other_claims[claim_id] for claim_id in ids if claim_id in other_claims
                 }
-        self._read_history(changes.tx, [desks[pid] for pid in loud])
+        self._read_history(changes.tx, [states[pid] for pid in loud])
 
-    def _read_history(self, tx: session.Tx, desks: Sequence['ReportDesk']) -> None:
+    def _read_history(self, tx: session.Tx, states: Sequence['HostReportState']) -> None:
         """Read ended claims of guests that run, and are reported, without a claim."""
-        of_host = {desk.row.name: desk for desk in desks}
-        desks_of_consumer: dict[str, list[ReportDesk]] = {}
+        of_host = {state.row.name: state for state in states}
+        states_of_consumer: dict[str, list[HostReportState]] = {}
         for report in self.reports:
-            desk = of_host.get(report.name)
-            if desk is not None and desk.live is not None:
-                for consumer in strangers(desk.live.values(), desk.known, report):
-                    desks_of_consumer.setdefault(consumer, []).append(desk)
-        consumers = sorted(desks_of_consumer)
-        for start in range(0, len(consumers), adopted.PARTS):
-            # Not "live = 0": the consumers are few.
-            part = consumers[start : start + adopted.PARTS]
-            for claim in load_claims(tx, where=[claim_rows.of_guests(part), _c.c.live != 1]):
-                for desk in desks_of_consumer.get(guest_of(claim), ()):
-                    desk.known[claim.id] = claim
+            state = of_host.get(report.name)
+            if state is not None and state.live is not None:
+                for consumer in unclaimed_guests(state.live.values(), state.known, report):
+                    states_of_consumer.setdefault(consumer, []).append(state)
+        # Not "live = 0": the consumers are few.
+        for claim in claim_rows.load_claims_of(tx, states_of_consumer, _claims.c.live != 1):
+            for state in states_of_consumer.get(guest_of(claim), ()):
+                state.known[claim.id] = claim
 
-    def _demand_locks(self, written: Sequence['ReportDesk'], aside: Aside) -> None:
-        changed_groups = {group for desk in written for group in desk.groups}
+    def _lock_remaining(
+        self, written: Sequence['HostReportState'], skipped: SkippedProviders
+    ) -> None:
+        changed_groups = {group for state in written for group in state.groups}
         all_needed_ids: set[int] = set()
-        for desk in written:
-            needed_ids = desk.beside()
+        for state in written:
+            needed_ids = state.pools_to_lock()
             all_needed_ids |= needed_ids
-            if not needed_ids.isdisjoint(aside.left):
+            if not needed_ids.isdisjoint(skipped.ids):
                 # A pool of the host is locked: then the host waits as well.
-                aside.left.add(desk.row.id)
-        if any(desk.row.id in aside.left for desk in written):
+                skipped.ids.add(state.row.id)
+        if any(state.row.id in skipped.ids for state in written):
             raise MoreLocks('a report changes what others keep locked')
-        if not (changed_groups <= self.groups and all_needed_ids <= self.beside):
+        if not (changed_groups <= self.groups and all_needed_ids <= self.pools_to_lock):
             self.groups |= changed_groups
-            self.beside |= all_needed_ids
+            self.pools_to_lock |= all_needed_ids
             raise MoreLocks('a report changes more than its host')
 
 
 def _may_restate(report: HostReport, before: HostRow) -> bool:
     """Return whether a report may rewrite all inventories, by those it states or by an adoption."""
     stated_inventories = {} if report.full and report.inventories is UNSET else report.inventories
-    if before.reports_inventories and stated_inventories not in (UNSET, before.facts.inventories):
+    if stated_inventories not in (UNSET, before.facts.inventories) and before.reports_inventories:
         return True
     return any(guest.claim_id is None for guest in report.running or ())
 
@@ -200,13 +198,14 @@ def _named(report: HostReport) -> set[str]:
     return {guest.claim_id for guest in guests_named if guest.claim_id is not None}
 
 
-class ReportDesk:
+class HostReportState:
     """State of one host while a batch of reports is folded into it.
 
     :ivar live: its live claims by id; None: not read, as no report changes claims
     :ivar before: changed claims, as they are in the database
-    :ivar made: adopted claims
-    :ivar over: ids of places that end for good, as another guest runs in them
+    :ivar new_claims: adopted claims
+    :ivar ended_reservations: ids of reservations that end for good, as another guest runs under
+        them
     :ivar groups: groups whose members changed without a plan
     """
 
@@ -218,8 +217,8 @@ class ReportDesk:
         self.known: dict[str, Claim] = {}
         self.before: dict[str, Claim] = {}
         self.now: dict[str, Claim] = {}
-        self.made: list[Claim] = []
-        self.over: set[str] = set()
+        self.new_claims: list[Claim] = []
+        self.ended_reservations: set[str] = set()
         self.groups: set[str] = set()
         self._quiet = quiet
 
@@ -237,7 +236,7 @@ class ReportDesk:
         ]
         if len(listed_guests) < len(report.running):
             return False
-        return providers.quiet_digest(sorted(listed_guests)) == self._quiet
+        return providers.quiet_report_digest(sorted(listed_guests)) == self._quiet
 
     def fold(self, report: HostReport, now: float) -> ReportOutcome:
         """Apply one report to the state of the host."""
@@ -246,27 +245,27 @@ class ReportDesk:
         else:
             effect = apply_report(self.row, list(self.live.values()), self.known, report, now)
         self.groups.update(effect.groups)
-        self.over.update(effect.over)
+        self.ended_reservations.update(effect.over)
         if effect.row is not self.row:
-            self._take(effect)
+            self._apply_effect(effect)
         return ReportOutcome.of(effect)
 
-    def beside(self) -> set[int]:
+    def pools_to_lock(self) -> set[int]:
         """Return the providers other than the host that its changed claims are on."""
-        changed = (*self.before.values(), *self.made)
+        changed = (*self.before.values(), *self.new_claims)
         return {pid for claim in changed for pid in claim.allocations if pid != self.row.id}
 
-    def _take(self, effect: ReportEffect) -> None:
+    def _apply_effect(self, effect: ReportEffect) -> None:
         self.written = True
         self.row = effect.row
-        made_ids = {claim.id for claim in self.made}
+        made_ids = {claim.id for claim in self.new_claims}
         for claim in effect.claims:
             if self.live is None:
                 raise ValueError('a report that says nothing new changed a claim')
             before = self.live.get(claim.id) or self.known.get(claim.id)
             if claim.id in made_ids or before is None:
-                self.made = [
-                    made_claim for made_claim in self.made if made_claim.id != claim.id
+                self.new_claims = [
+                    made_claim for made_claim in self.new_claims if made_claim.id != claim.id
                 ] + [claim]
             else:
                 self.before.setdefault(claim.id, before)
@@ -286,52 +285,41 @@ class ReportDesk:
         counters.full_sequence = self.row.full_sequence
         counters.reported_at = self.row.reported_at
         for claim_id, before in self.before.items():
-            changes.change(before, self.now[claim_id], ends_place=claim_id in self.over)
-        for claim in self.made:
-            changes.make(claim)
-        # The fold's generation holds for the host itself; its pools were counted above.
-        changes.grown.discard(pid)
-        counters.generation = self.row.generation
+            changes.change_claim(
+                before, self.now[claim_id], ends_place=claim_id in self.ended_reservations
+            )
+        for claim in self.new_claims:
+            changes.add_claim(claim)
         counters.over_committed = int(self.row.over_committed)
         counters.foreign = [self.row.foreign.get(name, 0) for name in CORE_CLASSES]
-        self._write_others(changes, hosts, counters)
+        self._write_others(changes, hosts)
         self._write_facts(changes, hosts)
-        changes.touched.add(pid)
+        # The fold's generation holds for the host itself; that of its pools grows as they do.
+        changes.set_generation(pid, self.row.generation)
 
-    def _write_others(
-        self, changes: UnitOfWork, hosts: HostRecords, counters: rows.Counters
-    ) -> None:
-        others = {
-            name: [0, used, foreign]
-            for name in {*self.row.used, *self.row.foreign, *self.first.used, *self.first.foreign}
-            if name not in CORE_CLASSES
-            and ((used := self.row.used.get(name, 0)), (foreign := self.row.foreign.get(name, 0)))
-        }
-        for name, usage in others.items():
-            usage[0] = self.row.cap(name)
-        inventories = self.row.facts.inventories
-        is_same = inventories == self.first.facts.inventories
-        if is_same and set(others) <= changes.locked.others_read(self.row.id):
-            counters.others.update(others)
+    def _write_others(self, changes: UnitOfWork, hosts: HostRecords) -> None:
+        """Write the usage of non-core classes, and changed inventories."""
+        row, first, locked = self.row, self.first, changes.locked
+        names = {*row.used, *row.foreign, *first.used, *first.foreign} - set(CORE_CLASSES)
+        is_same = row.facts.inventories == first.facts.inventories
+        if is_same and not names:
             return
-        counters.cap = [self.row.cap(name) for name in CORE_CLASSES]
-        others = {name: usage for name, usage in others.items() if usage[1] or usage[2]}
-        counters.sparse_classes = hosts.write_inventories(self.row.id, self.row.facts, others)
-        counters.others = {
-            name: [inventory.cap, 0, 0]
-            for name, inventory in inventories.items()
-            if name not in CORE_CLASSES
+        others = {
+            name: [row.cap(name), row.used.get(name, 0), row.foreign.get(name, 0)] for name in names
         }
-        counters.others.update(others)
-        changes.locked.forget_others(self.row.id)
+        if is_same and names <= locked.others_read(row.id):
+            locked.counters[row.id].others.update(others)
+        else:
+            locked.counters[row.id].others = others
+            hosts.replace_inventories(locked, row.id, row.facts)
 
     def _write_facts(self, changes: UnitOfWork, hosts: HostRecords) -> None:
         first, row = self.first, self.row
-        hosts.note(
+        hosts.collect_facts(
             changes.locked,
             msgspec.structs.replace(
                 changes.locked.templates[row.id],
-                **{name: getattr(row, name) for name in _REPORTED},
+                **{name: getattr(row, name) for name in _REPORTED_FIELDS},
             ),
         )
         if row.facts.traits != first.facts.traits:
@@ -342,51 +330,50 @@ class ReportDesk:
 
 def _fold_quiet(row: HostRow, report: HostReport, now: float) -> ReportEffect:
     """Return the fold of a report without changes of claims."""
-    outcome = judge(row, report)
+    outcome = report_outcome(row, report)
     if outcome != APPLIED:
         return ReportEffect(outcome=outcome, row=row)
     folded = fold_facts(row, report, now, row.used, row.used)
     return ReportEffect(outcome=outcome, row=folded, changed=folded.generation != row.generation)
 
 
-class SqlReports:
+class SqlReports(SqlStore):
     """Registrations and reports of agents about their hosts: ``ports.Reports`` in SQL.
 
     :param report_seconds: interval at which hosts report, in their registration
     """
 
-    def __init__(self, database: Database, locks: Locks, report_seconds: int) -> None:
-        self.database = database
+    def __init__(self, database: Database, locks: KnownLocks, report_seconds: int) -> None:
+        super().__init__(database)
         self._locks = locks
         self._report_seconds = report_seconds
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
-        return self._locks.around(
-            lambda tx, aside: HostRecords(tx, self.database.memory).register(
-                messages, self._report_seconds, aside
+        return self._locks.write_without_locked(
+            lambda tx, skipped: HostRecords(tx, self.database.memory).register(
+                messages, self._report_seconds, skipped
             )
         )
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
-        fold = Fold(reports)
-        return self._locks.around(
-            lambda tx, aside: fold.run(
-                UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory), aside
+        fold = ReportBatch(reports)
+        return self._locks.write_without_locked(
+            lambda tx, skipped: fold.run(
+                UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory), skipped
             )
         )
 
     @writing
     def update_host_facts(self, tx: session.Tx, update: UpdateHostFacts) -> FactsResult:
-        """Apply facts of a host of Nova; others, and known facts, write nothing."""
+        """Apply facts of a host of Nova; facts of other hosts, and known facts, write nothing."""
         changes, hosts = UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory)
         ids = providers.ids_by_name(tx, [update.host])
         changes.lock(ids.values())
         pid = ids.get(update.host, -1)
-        counters = changes.locked.counters.get(pid)
-        if counters is None:
-            return FactsResult(outcome=host_facts.UNKNOWN)
+        if pid not in changes.locked.counters:
+            return FactsResult(outcome=host_facts.UNKNOWN_HOST)
         row_before = changes.locked.row(pid)
-        outcome = host_facts.judge(row_before, update)
+        outcome = host_facts.report_outcome(row_before, update)
         if outcome != host_facts.APPLIED:
             last_update = row_before.facts.agent
             return FactsResult(
@@ -399,14 +386,13 @@ class SqlReports:
         effect = host_facts.apply(row_before, live_claims, update, tx.now)
         claims_by_id = {claim.id: claim for claim in live_claims}
         for claim in effect.claims:
-            changes.change(claims_by_id[claim.id], claim)
-        counters.generation = effect.row.generation
+            changes.change_claim(claims_by_id[claim.id], claim)
+        changes.set_generation(pid, effect.row.generation)
         template = changes.locked.templates[pid]
         aggregate_names = msgspec.structs.replace(
             template, facts=effect.row.facts, key=effect.row.key
         )
         hosts.write_facts(changes.locked, aggregate_names)
-        changes.touched.add(pid)
         changes.write()
         return FactsResult(
             outcome=outcome, sequence=update.sequence, hosts=changes.result([]).hosts

@@ -12,14 +12,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core.claims import reservation_audit
-from gantt.core.claims.claim import LIVE, State, endless
+from gantt.core.claims import reservations
+from gantt.core.claims.claim import LIVE_STATES, State, why_never_ended
 from gantt.core.messages import quoting
-from gantt.core.messages.layout import ALL_OF_IT, Layout
+from gantt.core.messages.layout import UNREADABLE_LAYOUT, Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.messages.resource_classes import CORE_CLASSES
-from gantt.core.resources.tree_check import TreeNode
-from gantt.core.topology.double_use import doubled, overdrawn
+from gantt.core.resources.provider import TreeNode
+from gantt.core.topology.fit import doubled_layouts, over_allocated_parts
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, details, rows
 from gantt.db.hosts.providers import SHOWN_NAME
@@ -28,176 +28,209 @@ from gantt.db.records.reservation_audit import AuditedReservations
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
-_p = models.providers
-_c = models.claims
-_a = models.allocations
-_i = models.inventories
-_r = models.requests
-_f = models.provider_facts
+_providers = models.providers
+_claims = models.claims
+_allocations = models.allocations
+_inventories = models.inventories
+_requests = models.requests
+_provider_facts = models.provider_facts
 
 #: Lines of one kind: the first ones suffice.
 LINES_MAX = 200
 #: A sweep and one report after the lease.
 GRACE_SECONDS = 80.0
 
-_live = _c.c.live == 1
+_live = _claims.c.live == 1
 _classes = list(CORE_CLASS_COLUMNS.values())
-_taken = sa.union_all(
+_claimed_amounts = sa.union_all(
     claim_rows.own_shares(where=[_live]), claim_rows.other_shares(where=[_live])
 ).subquery('taken')
-_sums = (
+_claimed_sums = (
     sa.select(
-        _taken.c.provider_id,
-        *[sa.func.coalesce(sa.func.sum(_taken.c[c]), 0).label(c) for c in _classes],
+        _claimed_amounts.c.provider_id,
+        *[sa.func.coalesce(sa.func.sum(_claimed_amounts.c[c]), 0).label(c) for c in _classes],
     )
-    .group_by(_taken.c.provider_id)
+    .group_by(_claimed_amounts.c.provider_id)
     .subquery()
 )
-USAGE = (
+SELECT_USAGE = (
     sa.select(
-        _p.c.id,
+        _providers.c.id,
         SHOWN_NAME,
-        _p.c.over_committed,
-        *[_p.c[f'cap_{c}'] for c in CORE_CLASS_COLUMNS.values()],
-        *[_p.c[f'used_{c}'] for c in CORE_CLASS_COLUMNS.values()],
-        *[_p.c[f'foreign_{c}'] for c in CORE_CLASS_COLUMNS.values()],
-        *[sa.func.coalesce(_sums.c[c], 0).label(f'sum_{c}') for c in CORE_CLASS_COLUMNS.values()],
+        _providers.c.over_committed,
+        *[_providers.c[f'cap_{c}'] for c in CORE_CLASS_COLUMNS.values()],
+        *[_providers.c[f'used_{c}'] for c in CORE_CLASS_COLUMNS.values()],
+        *[_providers.c[f'foreign_{c}'] for c in CORE_CLASS_COLUMNS.values()],
+        *[
+            sa.func.coalesce(_claimed_sums.c[c], 0).label(f'sum_{c}')
+            for c in CORE_CLASS_COLUMNS.values()
+        ],
     )
-    .select_from(_p.outerjoin(_sums, _sums.c.provider_id == _p.c.id))
+    .select_from(
+        _providers.outerjoin(_claimed_sums, _claimed_sums.c.provider_id == _providers.c.id)
+    )
     .where(
         sa.or_(
             *[
-                _p.c[f'used_{c}'] != sa.func.coalesce(_sums.c[c], 0)
+                _providers.c[f'used_{c}'] != sa.func.coalesce(_claimed_sums.c[c], 0)
                 for c in CORE_CLASS_COLUMNS.values()
             ],
             *[
                 sa.and_(
-                    _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] > _p.c[f'cap_{c}'],
-                    _p.c.over_committed == 0,
+                    _providers.c[f'used_{c}'] + _providers.c[f'foreign_{c}']
+                    > _providers.c[f'cap_{c}'],
+                    _providers.c.over_committed == 0,
                 )
                 for c in CORE_CLASS_COLUMNS.values()
             ],
             # Over-full by another class, or by none.
             sa.and_(
-                _p.c.over_committed != 0,
+                _providers.c.over_committed != 0,
                 *[
-                    _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] <= _p.c[f'cap_{c}']
+                    _providers.c[f'used_{c}'] + _providers.c[f'foreign_{c}']
+                    <= _providers.c[f'cap_{c}']
                     for c in CORE_CLASS_COLUMNS.values()
                 ],
             ),
         )
     )
 )
-OTHERS = (
+SELECT_OTHER_USAGE = (
     sa.select(
-        _p.c.id,
+        _providers.c.id,
         SHOWN_NAME,
-        _p.c.over_committed,
+        _providers.c.over_committed,
         models.resource_classes.c.name.label('class_name'),
-        _i.c.cap,
-        _i.c.used,
-        _i.c.foreign_use,
+        _inventories.c.cap,
+        _inventories.c.used,
+        _inventories.c.foreign_use,
     )
     .select_from(
-        _i.join(_p, _p.c.id == _i.c.provider_id).join(
-            models.resource_classes, models.resource_classes.c.id == _i.c.class_id
+        _inventories.join(_providers, _providers.c.id == _inventories.c.provider_id).join(
+            models.resource_classes, models.resource_classes.c.id == _inventories.c.class_id
         )
     )
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
 #: Mostly many claims take the same amounts of a provider.
-OTHER_AMOUNTS = (
-    sa.select(_taken.c.provider_id, _taken.c.other, sa.func.count().label('claims'))
-    .where(_taken.c.other.is_not(None))
-    .group_by(_taken.c.provider_id, _taken.c.other)
+SELECT_OTHER_AMOUNTS = (
+    sa.select(
+        _claimed_amounts.c.provider_id, _claimed_amounts.c.other, sa.func.count().label('claims')
+    )
+    .where(_claimed_amounts.c.other.is_not(None))
+    .group_by(_claimed_amounts.c.provider_id, _claimed_amounts.c.other)
 )
-HOMELESS = (
-    sa.select(_c.c.id, _c.c.consumer, _c.c.provider_id)
-    .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
-    .where(_live, _p.c.id.is_(None))
+SELECT_CLAIMS_WITHOUT_PROVIDER = (
+    sa.select(_claims.c.id, _claims.c.consumer, _claims.c.provider_id)
+    .select_from(_claims.outerjoin(_providers, _providers.c.id == _claims.c.provider_id))
+    .where(_live, _providers.c.id.is_(None))
 )
 #: Values of a newer release, or damaged ones: readers of such a claim fail.
-STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.purpose).where(
+SELECT_CLAIMS_WITH_UNKNOWN_VALUES = sa.select(
+    _claims.c.id, _claims.c.consumer, _claims.c.state, _claims.c.lifecycle, _claims.c.purpose
+).where(
     _live,
     sa.or_(
-        _c.c.state.not_in([state.value for state in State]),
-        _c.c.lifecycle.not_in([lifecycle.value for lifecycle in Lifecycle]),
-        _c.c.purpose.not_in([purpose.value for purpose in Purpose]),
+        _claims.c.state.not_in([state.value for state in State]),
+        _claims.c.lifecycle.not_in([lifecycle.value for lifecycle in Lifecycle]),
+        _claims.c.purpose.not_in([purpose.value for purpose in Purpose]),
     ),
 )
-EMPTY = sa.select(_c.c.id, _c.c.consumer).where(
-    _live, _c.c.adopted == 0, _c.c.vcpu.is_(None), ~sa.exists().where(_a.c.claim_id == _c.c.id)
+SELECT_CLAIMS_WITHOUT_AMOUNTS = sa.select(_claims.c.id, _claims.c.consumer).where(
+    _live,
+    _claims.c.adopted == 0,
+    _claims.c.vcpu.is_(None),
+    ~sa.exists().where(_allocations.c.claim_id == _claims.c.id),
 )
-#: Claims that are not reserved any more, and still bar others.
-BARRING = sa.select(_c.c.id, _c.c.consumer).where(
-    _c.c.unique_key.is_not(None), _c.c.state != State.RESERVED.value
+#: Claims that are not reserved any more, and still block others.
+SELECT_BLOCKING_UNIQUE_KEYS = sa.select(_claims.c.id, _claims.c.consumer).where(
+    _claims.c.unique_key.is_not(None), _claims.c.state != State.RESERVED.value
 )
 #: Claims whose state contradicts the mark by which they are counted.
-MARKED = (
-    sa.select(_c.c.id, _c.c.consumer, _c.c.state)
+SELECT_CLAIMS_WITH_WRONG_LIVE_FLAG = (
+    sa.select(_claims.c.id, _claims.c.consumer, _claims.c.state)
     .where(
         sa.or_(
-            sa.and_(_c.c.live != 1, _c.c.state.in_([state.value for state in LIVE])),
             sa.and_(
-                _c.c.live != 0,
-                _c.c.state.in_([state.value for state in State if state not in LIVE]),
+                _claims.c.live != 1, _claims.c.state.in_([state.value for state in LIVE_STATES])
+            ),
+            sa.and_(
+                _claims.c.live != 0,
+                _claims.c.state.in_([state.value for state in State if state not in LIVE_STATES]),
             ),
         )
     )
-    .order_by(_c.c.id)
+    .order_by(_claims.c.id)
 )
-_made = (
-    sa.select(_c.c.request_id, _c.c.attempt, sa.func.count().label('count'))
-    .group_by(_c.c.request_id, _c.c.attempt)
+_claims_by_attempt = (
+    sa.select(_claims.c.request_id, _claims.c.attempt, sa.func.count().label('count'))
+    .group_by(_claims.c.request_id, _claims.c.attempt)
     .subquery()
 )
-MISSING = (
-    sa.select(_r.c.id, _r.c.claims, sa.func.coalesce(_made.c.count, 0).label('found'))
-    .select_from(
-        _r.outerjoin(_made, sa.and_(_made.c.request_id == _r.c.id, _made.c.attempt == _r.c.attempt))
+SELECT_REQUESTS_WITH_MISSING_CLAIMS = (
+    sa.select(
+        _requests.c.id,
+        _requests.c.claims,
+        sa.func.coalesce(_claims_by_attempt.c.count, 0).label('found'),
     )
-    .where(_r.c.state == 'placed', sa.func.coalesce(_made.c.count, 0) < _r.c.claims)
+    .select_from(
+        _requests.outerjoin(
+            _claims_by_attempt,
+            sa.and_(
+                _claims_by_attempt.c.request_id == _requests.c.id,
+                _claims_by_attempt.c.attempt == _requests.c.attempt,
+            ),
+        )
+    )
+    .where(
+        _requests.c.state == 'placed',
+        sa.func.coalesce(_claims_by_attempt.c.count, 0) < _requests.c.claims,
+    )
 )
-LEAKED = (
-    sa.select(_c.c.id, _c.c.consumer, _c.c.expires_at)
-    .where(_c.c.expires_at < sa.bindparam('before'))
-    .order_by(_c.c.expires_at)
+SELECT_LEAKED_CLAIMS = (
+    sa.select(_claims.c.id, _claims.c.consumer, _claims.c.expires_at)
+    .where(_claims.c.expires_at < sa.bindparam('before'))
+    .order_by(_claims.c.expires_at)
 )
-#: Claims that the sweeper does not end, and no host has: few, see ``core.claims.claim.endless``.
-UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.expires_at).where(
+#: Claims that the sweeper does not end, and no host has: few, see ``claim.why_endless``.
+SELECT_CLAIMS_WITHOUT_LEASE = sa.select(
+    _claims.c.id, _claims.c.consumer, _claims.c.state, _claims.c.lifecycle, _claims.c.expires_at
+).where(
     _live,
-    _c.c.lifecycle.in_(
+    _claims.c.lifecycle.in_(
         [lifecycle.value for lifecycle in Lifecycle if lifecycle is not Lifecycle.API]
     ),
-    _c.c.state.in_([state.value for state in State]),
+    _claims.c.state.in_([state.value for state in State]),
     sa.or_(
-        sa.and_(_c.c.state == State.RESERVED.value, _c.c.expires_at.is_(None)),
+        sa.and_(_claims.c.state == State.RESERVED.value, _claims.c.expires_at.is_(None)),
         sa.and_(
-            _c.c.state != State.RESERVED.value,
-            _c.c.lifecycle.not_in([Lifecycle.HOST.value, Lifecycle.CALLER.value]),
+            _claims.c.state != State.RESERVED.value,
+            _claims.c.lifecycle.not_in([Lifecycle.HOST.value, Lifecycle.CALLER.value]),
         ),
     ),
 )
-_moves = [purpose.value for purpose in Purpose if purpose.is_move]
+_move_purposes = [purpose.value for purpose in Purpose if purpose.is_move]
 #: Guests that a host was found running without a request are no violation of ours.
-_not_adopted = sa.and_(_live, _c.c.adopted == 0, _c.c.lifecycle != Lifecycle.API.value)
-TWICE = (
-    sa.select(_c.c.consumer, _c.c.purpose, sa.func.count().label('count'))
-    .where(_not_adopted, _c.c.purpose.not_in(_moves))
-    .group_by(_c.c.consumer, _c.c.purpose)
+_not_adopted = sa.and_(_live, _claims.c.adopted == 0, _claims.c.lifecycle != Lifecycle.API.value)
+SELECT_CONSUMERS_CLAIMED_TWICE = (
+    sa.select(_claims.c.consumer, _claims.c.purpose, sa.func.count().label('count'))
+    .where(_not_adopted, _claims.c.purpose.not_in(_move_purposes))
+    .group_by(_claims.c.consumer, _claims.c.purpose)
     .having(sa.func.count() > 1)
 )
 #: A move has a source and a destination, so only its open destinations count.
-MOVED_TWICE = (
-    sa.select(_c.c.consumer, sa.func.count().label('count'))
-    .where(_not_adopted, _c.c.purpose.in_(_moves), _c.c.state == State.RESERVED.value)
-    .group_by(_c.c.consumer)
+SELECT_CONSUMERS_MOVED_TWICE = (
+    sa.select(_claims.c.consumer, sa.func.count().label('count'))
+    .where(
+        _not_adopted, _claims.c.purpose.in_(_move_purposes), _claims.c.state == State.RESERVED.value
+    )
+    .group_by(_claims.c.consumer)
     .having(sa.func.count() > 1)
 )
-TWICE_MADE = (
-    sa.select(_c.c.request_id, _c.c.member, sa.func.count().label('count'))
-    .where(_live, _c.c.request_id.is_not(None))
-    .group_by(_c.c.request_id, _c.c.member)
+SELECT_MEMBERS_CLAIMED_TWICE = (
+    sa.select(_claims.c.request_id, _claims.c.member, sa.func.count().label('count'))
+    .where(_live, _claims.c.request_id.is_not(None))
+    .group_by(_claims.c.request_id, _claims.c.member)
     .having(sa.func.count() > 1)
 )
 
@@ -205,27 +238,28 @@ TWICE_MADE = (
 def violations(tx: session.Tx) -> dict[str, list[str]]:
     """Return violations by promise; empty lists if there are none."""
     tx.snapshot()
-    nodes, marked = provider_audit.nodes(tx), tx.all(MARKED)
+    nodes, marked = provider_audit.nodes(tx), tx.all(SELECT_CLAIMS_WITH_WRONG_LIVE_FLAG)
     places = AuditedReservations(tx)
     return {
-        'over_commit': _first(itertools.chain(_over(tx, nodes), _inside(tx))),
+        'over_commit': _first(
+            itertools.chain(_over_committed_lines(tx, nodes), _layout_problems(tx))
+        ),
         'lost': _first(
             itertools.chain(
-                _lost(tx, marked),
+                _lost_members(tx, marked),
                 provider_audit.wrong_heirs(tx, nodes),
                 places.unreadable(),
-                reservation_audit.lost(places.found),
+                reservations.lost_members(places.found),
             )
         ),
         'leaked': _first(
             itertools.chain(
-                _leaked(tx, marked),
-                _barring(tx),
-                reservation_audit.leaked(places.found, places.leases),
+                _leaked_reservations(tx, marked),
+                reservations.leaked_reservations(places.found, places.leases),
             )
         ),
-        'doubled': _first(itertools.chain(_doubled(tx), places.doubled())),
-        'providers': _first(provider_audit.of_rows(tx, nodes)),
+        'doubled': _first(itertools.chain(_doubled_members(tx), places.doubled())),
+        'providers': _first(provider_audit.row_contradictions(tx, nodes)),
     }
 
 
@@ -237,26 +271,28 @@ def _first(lines: Iterable[str]) -> list[str]:
 
 
 #: Layouts of live claims, by host.
-LAYOUTS = (
-    sa.select(_p.c.name, _c.c.id, _c.c.layout)
-    .join(_p, _p.c.id == _c.c.provider_id)
-    .where(_live, _c.c.layout.is_not(None))
-    .order_by(_p.c.name, _c.c.id)
+SELECT_LAYOUTS = (
+    sa.select(_providers.c.name, _claims.c.id, _claims.c.layout)
+    .join(_providers, _providers.c.id == _claims.c.provider_id)
+    .where(_live, _claims.c.layout.is_not(None))
+    .order_by(_providers.c.name, _claims.c.id)
 )
 #: Facts of the hosts of these layouts.
-INSIDES = (
-    sa.select(_p.c.id, _p.c.name, _f.c.facts)
-    .join(_f, _f.c.provider_id == _p.c.id)
+SELECT_TOPOLOGY_FACTS = (
+    sa.select(_providers.c.id, _providers.c.name, _provider_facts.c.facts)
+    .join(_provider_facts, _provider_facts.c.provider_id == _providers.c.id)
     .where(
-        _p.c.over_committed == 0,
-        _p.c.id.in_(sa.select(_c.c.provider_id).where(_live, _c.c.layout.is_not(None))),
+        _providers.c.over_committed == 0,
+        _providers.c.id.in_(
+            sa.select(_claims.c.provider_id).where(_live, _claims.c.layout.is_not(None))
+        ),
     )
 )
 
 
-def _over(tx: session.Tx, nodes: Iterable[TreeNode]) -> Iterable[str]:
+def _over_committed_lines(tx: session.Tx, nodes: Iterable[TreeNode]) -> Iterable[str]:
     flagged: dict[int, str] = {}
-    for row in tx.all(USAGE):
+    for row in tx.all(SELECT_USAGE):
         is_within = True
         for name, c in CORE_CLASS_COLUMNS.items():
             cap, used = getattr(row, f'cap_{c}'), getattr(row, f'used_{c}')
@@ -266,10 +302,10 @@ def _over(tx: session.Tx, nodes: Iterable[TreeNode]) -> Iterable[str]:
         if row.over_committed and is_within:
             flagged[row.id] = row.name
     sums: Counter[tuple[int, str]] = Counter()
-    for row in tx.all(OTHER_AMOUNTS):
-        for name, amount in rows.known_amounts(row.other).items():
+    for row in tx.all(SELECT_OTHER_AMOUNTS):
+        for name, amount in rows.readable_amounts(row.other).items():
             sums[(row.provider_id, name)] += amount * row.claims
-    for row in tx.all(OTHERS):
+    for row in tx.all(SELECT_OTHER_USAGE):
         total = sums.pop((row.id, row.class_name), 0)
         is_flagged = bool(row.over_committed)
         yield from _compare(
@@ -297,26 +333,26 @@ def _without_inventories(
             yield from _compare(names[pid], name, False, 0, 0, 0, total)
 
 
-def _inside(tx: session.Tx) -> Iterable[str]:
+def _layout_problems(tx: session.Tx) -> Iterable[str]:
     layouts: dict[str, list[tuple[str, Layout]]] = {}
-    for row in tx.all(LAYOUTS):
-        layout = rows.layout(row.layout)
-        if layout == ALL_OF_IT:
+    for row in tx.all(SELECT_LAYOUTS):
+        layout = rows.decode_layout(row.layout)
+        if layout == UNREADABLE_LAYOUT:
             yield f'{row.name}: the layout of claim {row.id} cannot be read'
         elif layout is not None:
             layouts.setdefault(row.name, []).append((row.id, layout))
     for host, host_layouts in layouts.items():
-        yield from doubled(host, host_layouts)
-    facts_rows = tx.all(INSIDES)
+        yield from doubled_layouts(host, host_layouts)
+    facts_rows = tx.all(SELECT_TOPOLOGY_FACTS)
     details_of_host = details.read(tx, [row.id for row in facts_rows])
     for row in facts_rows:
         try:
             facts = details.with_details(rows.decode_facts(row.facts), details_of_host[row.id])
-        except rows.UNREADABLE as e:
-            yield f'{row.name}: its record cannot be read: {quoting.plain(str(e))}'
+        except rows.DECODE_ERRORS as e:
+            yield f'{row.name}: its record cannot be read: {quoting.plain_text(str(e))}'
             continue
         claim_layouts = layouts.get(row.name, ())
-        yield from overdrawn(row.name, facts, [layout for _, layout in claim_layouts])
+        yield from over_allocated_parts(row.name, facts, [layout for _, layout in claim_layouts])
 
 
 def _compare(
@@ -328,45 +364,44 @@ def _compare(
         yield f'{host}: {name} used is {used}, its live claims take {total}'
 
 
-def _lost(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
-    for row in tx.all(HOMELESS):
+def _lost_members(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
+    for row in tx.all(SELECT_CLAIMS_WITHOUT_PROVIDER):
         yield f'claim {row.id} of {row.consumer}: its host {row.provider_id} is not there'
     yield from provider_audit.homeless_shares(tx)
     for row in marked:
-        if row.state in LIVE:
+        if row.state in LIVE_STATES:
             yield f'claim {row.id} of {row.consumer}: {row.state}, and not counted as live'
-    for row in tx.all(STRANGE):
+    for row in tx.all(SELECT_CLAIMS_WITH_UNKNOWN_VALUES):
         fields = f'{row.state}, {row.lifecycle}, {row.purpose}'
         yield f'claim {row.id} of {row.consumer}: cannot be read: {fields}'
-    for row in tx.all(EMPTY):
+    for row in tx.all(SELECT_CLAIMS_WITHOUT_AMOUNTS):
         yield f'claim {row.id} of {row.consumer}: nothing is allocated to it'
-    for row in tx.all(MISSING):
+    for row in tx.all(SELECT_REQUESTS_WITH_MISSING_CLAIMS):
         yield f'request {row.id}: placed with {row.claims} claims, of which {row.found} are there'
 
 
-def _leaked(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
+def _leaked_reservations(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
     now = tx.now
-    for row in tx.all(LEAKED, before=now - GRACE_SECONDS):
+    for row in tx.all(SELECT_LEAKED_CLAIMS, before=now - GRACE_SECONDS):
         age = now - row.expires_at
         yield f'claim {row.id} of {row.consumer}: reserved, {age:.0f} s past its lease'
     for row in marked:
-        if row.state not in LIVE:
+        if row.state not in LIVE_STATES:
             yield f'claim {row.id} of {row.consumer}: {row.state}, and counted as live'
-    for row in tx.all(UNLEASED):
-        reason = endless(State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None)
+    for row in tx.all(SELECT_CLAIMS_WITHOUT_LEASE):
+        reason = why_never_ended(
+            State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None
+        )
         if reason:
             yield f'claim {row.id} of {row.consumer}: nothing ends it: {reason}'
+    for row in tx.all(SELECT_BLOCKING_UNIQUE_KEYS):
+        yield f'claim {row.id} of {row.consumer}: not reserved any more, and blocks others'
 
 
-def _barring(tx: session.Tx) -> Iterable[str]:
-    for row in tx.all(BARRING):
-        yield f'claim {row.id} of {row.consumer}: not reserved any more, and bars others'
-
-
-def _doubled(tx: session.Tx) -> Iterable[str]:
-    for row in tx.all(TWICE):
+def _doubled_members(tx: session.Tx) -> Iterable[str]:
+    for row in tx.all(SELECT_CONSUMERS_CLAIMED_TWICE):
         yield f'consumer {row.consumer}: {row.count} live claims for {row.purpose}'
-    for row in tx.all(MOVED_TWICE):
+    for row in tx.all(SELECT_CONSUMERS_MOVED_TWICE):
         yield f'consumer {row.consumer}: {row.count} open destinations of a move'
-    for row in tx.all(TWICE_MADE):
+    for row in tx.all(SELECT_MEMBERS_CLAIMED_TWICE):
         yield f'request {row.request_id}: {row.count} live claims for member {row.member}'

@@ -24,46 +24,48 @@ import sqlalchemy as sa
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import HostChange
 from gantt.db.claims import groups
-from gantt.db.database import Database, reading, reading_long
+from gantt.db.database import Database, SqlStore, reading, reading_long
 from gantt.db.engine import session
-from gantt.db.hosts import aggregates, alone, declared, pools, providers, rows
+from gantt.db.hosts import aggregates, declared, pools, providers, rows
 from gantt.db.records import gaps
 from gantt.db.schema import models
-from gantt.scheduler.ports import Everything, Feed, Gap
+from gantt.scheduler.ports.records import Everything, Feed, Gap
 
-_x = models.changes
-_p = models.providers
-_g = models.group_rules
+_changes = models.changes
+_providers = models.providers
+_group_rules = models.group_rules
 
 #: A reader that is further behind has to compare everything, which is cheaper then.
 READ_MAX = 20_000
 #: Numbers before the last one that a complete reading checks for gaps.
-TAIL = 5_000
-#: Seconds after which no transaction is under way that was then.
-GAP_SECONDS = 60.0
+TAIL_NUMBERS = 5_000
 #: MariaDB: seconds between drawing a number and writing its row; in a cluster also until a row
 #: that another node is about to commit is visible here.
-DRAWN_SECONDS = 1.0
-DRAWN_SECONDS_GALERA = 10.0
+NUMBER_DRAWN_SECONDS = 1.0
+NUMBER_DRAWN_SECONDS_GALERA = 10.0
 
-_none: Any = sa.literal_column('0')
+_zero: Any = sa.literal_column('0')
 #: The oldest transaction under way, and the first that has not begun; 0 where not known.
-_UNDER_WAY = {
+_TRANSACTION_BOUNDS = {
     'postgresql': (
         sa.func.txid_snapshot_xmin(sa.func.txid_current_snapshot()),
         sa.func.txid_snapshot_xmax(sa.func.txid_current_snapshot()),
     )
 }
-HEAD = {
+SELECT_HEAD = {
     kind: sa.select(
         session.Now(),
         sa.select(models.meta.c.incarnation).scalar_subquery(),
-        sa.select(sa.func.coalesce(sa.func.max(_x.c.id), 0)).scalar_subquery(),
-        *_UNDER_WAY.get(kind, (_none, _none)),
+        sa.select(sa.func.coalesce(sa.func.max(_changes.c.id), 0)).scalar_subquery(),
+        *_TRANSACTION_BOUNDS.get(kind, (_zero, _zero)),
     )
     for kind in ('sqlite', 'postgresql', 'mysql')
 }
-_tail = sa.select(_x.c.id, _x.c.kind, _x.c.ref).where(_x.c.id > sa.bindparam('since')).subquery()
+_tail = (
+    sa.select(_changes.c.id, _changes.c.kind, _changes.c.ref)
+    .where(_changes.c.id > sa.bindparam('since'))
+    .subquery()
+)
 _news = (
     sa.select(
         _tail.c.kind,
@@ -76,49 +78,57 @@ _news = (
 )
 # Generations of groups are in the statement that determines the hosts to read: a plan
 # on a generation has to include all members that were placed up to it.
-NEWS = sa.select(
+SELECT_NEWS = sa.select(
     _news.c.kind,
     _news.c.ref,
-    sa.select(_g.c.generation)
-    .where(_g.c.uuid == _news.c.ref, _news.c.kind == 'group')
+    sa.select(_group_rules.c.generation)
+    .where(_group_rules.c.uuid == _news.c.ref, _news.c.kind == 'group')
     .scalar_subquery(),
     *(
-        sa.select(column).where(_g.c.uuid == _news.c.ref, _news.c.kind == 'group').scalar_subquery()
-        for column in (_g.c.policy, _g.c.max_per_host, _g.c.policies)
+        sa.select(column)
+        .where(_group_rules.c.uuid == _news.c.ref, _news.c.kind == 'group')
+        .scalar_subquery()
+        for column in (_group_rules.c.policy, _group_rules.c.max_per_host, _group_rules.c.policies)
     ),
     # In the same statement: by a query of their own as many ids would be sent as were read.
     sa.case(
         (
             _news.c.kind == 'host',
-            sa.select(_p.c.version)
-            .where(_p.c.id == sa.cast(_news.c.ref, sa.BigInteger))
+            sa.select(_providers.c.version)
+            .where(_providers.c.id == sa.cast(_news.c.ref, sa.BigInteger))
             .scalar_subquery(),
         )
     ),
     _news.c.entries,
     _news.c.last,
 )
-NUMBERS = (
-    sa.select(_x.c.id, _x.c.kind, _x.c.ref)
-    .where(_x.c.id > sa.bindparam('since'), _x.c.id <= sa.bindparam('upto'))
-    .order_by(_x.c.id)
+SELECT_ENTRIES = (
+    sa.select(_changes.c.id, _changes.c.kind, _changes.c.ref)
+    .where(_changes.c.id > sa.bindparam('since'), _changes.c.id <= sa.bindparam('upto'))
+    .order_by(_changes.c.id)
 )
 #: Entries inside of a few ranges.
-_INSIDE = sa.select(_x.c.id, _x.c.kind, _x.c.ref).where(
+_SELECT_ENTRIES_IN_RANGES = sa.select(_changes.c.id, _changes.c.kind, _changes.c.ref).where(
     sa.or_(
         *[
-            _x.c.id.between(sa.bindparam(f'first_{n}'), sa.bindparam(f'last_{n}'))
+            _changes.c.id.between(sa.bindparam(f'first_{n}'), sa.bindparam(f'last_{n}'))
             for n in range(gaps.SPANS_MAX)
         ]
     )
 )
-LAST = sa.select(sa.func.coalesce(sa.func.max(_x.c.id), 0))
-WSREP = sa.text("SHOW VARIABLES LIKE 'wsrep_on'")
-VERSIONS = sa.select(_p.c.id, _p.c.version).where(_p.c.id.in_(sa.bindparam('ids', expanding=True)))
-NO_HOSTS = sa.select(_p.c.id).where(sa.not_(providers.is_host)).order_by(_p.c.id)
-ALL_VERSIONS = sa.select(_p.c.id, _p.c.version).where(providers.is_host)
-RULES = groups.RULES.where(_g.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
-MEMBERS_ON = (
+SELECT_LAST_NUMBER = sa.select(sa.func.coalesce(sa.func.max(_changes.c.id), 0))
+SHOW_WSREP_ON = sa.text("SHOW VARIABLES LIKE 'wsrep_on'")
+SELECT_VERSIONS = sa.select(_providers.c.id, _providers.c.version).where(
+    _providers.c.id.in_(sa.bindparam('ids', expanding=True))
+)
+SELECT_POOL_IDS = (
+    sa.select(_providers.c.id).where(sa.not_(providers.is_host)).order_by(_providers.c.id)
+)
+SELECT_ALL_VERSIONS = sa.select(_providers.c.id, _providers.c.version).where(providers.is_host)
+SELECT_RULES = groups.SELECT_RULES.where(
+    _group_rules.c.uuid.in_(sa.bindparam('uuids', expanding=True))
+)
+SELECT_HOSTS_OF_GROUPS = (
     sa.select(models.claims.c.provider_id)
     .where(
         models.claims.c.group_uuid.in_(sa.bindparam('uuids', expanding=True)),
@@ -126,13 +136,12 @@ MEMBERS_ON = (
     )
     .distinct()
 )
-INCARNATION = sa.select(models.meta.c.incarnation)
-CHUNK = 500
+SELECT_INCARNATION = sa.select(models.meta.c.incarnation)
 
 
 def _poll(
     tx: session.Tx,
-    memory: rows.Memory,
+    memory: rows.RowCache,
     position: int,
     known: Mapping[int, int],
     open_gaps: Sequence[Gap],
@@ -142,53 +151,45 @@ def _poll(
     :returns: the feed, and hosts whose version is below the known one: they may be known to
         be newer only since this read
     """
-    now, incarnation, last, oldest, newest = tx.first(HEAD[tx.kind])
+    now, incarnation, last, oldest, newest = tx.first(SELECT_HEAD[tx.kind])
     if last < position:
         return Feed(position=last, now=now, incarnation=incarnation, went_back=True), []
     if last - position > READ_MAX:
         return Feed(position=position, now=now, incarnation=incarnation, is_lost=True), []
     if last == position and not open_gaps:
         return Feed(position=position, now=now, incarnation=incarnation), []
-    news = _News(tx)
+    news = _FeedReader(tx)
     if last > position:
         last = news.read(position)
     news.fill(open_gaps)
-    still_open = [
-        gap if gap.before else msgspec.structs.replace(gap, before=newest)
-        for gap in gaps.without(open_gaps, news.filled)
-        # Else its transaction had ended before its numbers were queried.
-        if not (gap.before and oldest >= gap.before) and now - gap.since <= GAP_SECONDS
-    ]
-    still_open += [
-        Gap(first=first, last=last_missing, since=now) for first, last_missing in news.missing
-    ]
-    remaining, given_up = gaps.bounded(still_open)
+    remaining, given_up = gaps.still_open(open_gaps, news.filled, news.missing, now, oldest, newest)
     versions = news.versions()
     provider_ids = sorted(map(int, news.refs['provider']))
+    loaded_pools = pools.load(tx, provider_ids)
     feed = Feed(
         position=last,
-        hosts=_hosts(tx, memory, versions, known),
+        hosts=_newer_hosts(tx, memory, versions, known),
         aggregates=aggregates.load(tx) if news.refs['aggregate'] else None,
         metrics=declared.load(tx) if news.refs['metric'] else None,
         groups=news.refs['group'],
         rules=news.rules,
         providers=provider_ids,
-        pools=pools.load(tx, provider_ids) if provider_ids else [],
-        standalone=alone.load(tx, provider_ids) if provider_ids else [],
+        pools=loaded_pools.of_hosts,
+        standalone=loaded_pools.standalone,
         now=now,
         incarnation=incarnation,
         gaps=remaining,
         is_lost=given_up,
     )
-    return feed, _behind(versions, known)
+    return feed, _hosts_behind(versions, known)
 
 
-def draws_early(kind: str) -> bool:
+def draws_number_early(kind: str) -> bool:
     """Return whether a number may appear after a later one: not with a single writer."""
     return kind != 'sqlite'
 
 
-class _News:
+class _FeedReader:
     """Entries of the feed, as one poll reads them.
 
     :ivar refs: kind -> ref -> generation, of groups
@@ -214,7 +215,7 @@ class _News:
     def read(self, position: int) -> int:
         """Read entries after a position; return the last of their numbers."""
         entries, last = 0, position
-        rows_read = self._tx.all(NEWS, since=position)
+        rows_read = self._tx.all(SELECT_NEWS, since=position)
         for (
             kind,
             ref,
@@ -232,8 +233,8 @@ class _News:
             if kind == 'host':
                 self._versions[int(ref)] = version
             entries, last = entries + count, max(last, number)
-        if entries < last - position and draws_early(self._tx.kind):
-            rows_read = self._tx.all(NUMBERS, since=position, upto=last)
+        if entries < last - position and draws_number_early(self._tx.kind):
+            rows_read = self._tx.all(SELECT_ENTRIES, since=position, upto=last)
             self.missing = gaps.missing([row.id for row in rows_read], position, last)
             if len(rows_read) > entries:  # some appeared since, unknown which
                 self._look_again(rows_read)
@@ -242,7 +243,7 @@ class _News:
     def fill(self, open_gaps: Sequence[Gap]) -> None:
         """Read entries that appeared in gaps."""
         if open_gaps:
-            entries = inside(self._tx, gaps.spans(open_gaps))
+            entries = entries_in_ranges(self._tx, gaps.spans(open_gaps))
             self.filled = {row.id for row in entries}
             self._look_again(row for row in entries if gaps.covers(open_gaps, row.id))
 
@@ -256,10 +257,7 @@ class _News:
                 group_uuids.add(ref)
         if group_uuids:
             uuids = sorted(group_uuids)
-            rules: dict[str, GroupRule] = {}
-            for start in range(0, len(uuids), CHUNK):
-                rule_rows = self._tx.all(RULES, uuids=uuids[start : start + CHUNK])
-                rules |= groups.rules_of(rule_rows)
+            rules = groups.rules_of(self._tx.in_parts(SELECT_RULES, uuids=uuids))
             for uuid in uuids:
                 self.rules.pop(uuid, None)
                 self.refs['group'][uuid] = rules[uuid].generation if uuid in rules else 0
@@ -274,38 +272,47 @@ class _News:
         return self._versions | _versions(self._tx, unknown_ids)
 
 
-def inside(tx: session.Tx, spans: Sequence[tuple[int, int]]) -> Sequence[Any]:
+def entries_in_ranges(tx: session.Tx, spans: Sequence[tuple[int, int]]) -> Sequence[Any]:
     """Return entries with a number in one of a few ranges."""
     ends = dict.fromkeys(
         (f'{end}_{index}' for end in ('first', 'last') for index in range(gaps.SPANS_MAX)), -1
     )
     for index, (first, last) in enumerate(spans):
         ends[f'first_{index}'], ends[f'last_{index}'] = first, last
-    return tx.all(_INSIDE, **ends)
+    return tx.all(_SELECT_ENTRIES_IN_RANGES, **ends)
 
 
-def ended_gaps(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
-    """Return the parts of these gaps that no transaction under way is about to fill.
+def _abandoned_gaps(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
+    """Return the parts of these gaps whose transactions were rolled back: nothing fills them.
 
-    MariaDB and MySQL only: uncommitted rows are read here, so that a missing row is of a
-    transaction that was rolled back.
+    MariaDB and MySQL only: uncommitted rows are read here, so that no transaction under way is
+    about to add a row that is missing.
 
     :param now: the database's clock
     """
     tx.connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED')
-    wsrep = tx.first(WSREP)
+    wsrep = tx.first(SHOW_WSREP_ON)
     drawn_seconds = (
-        DRAWN_SECONDS_GALERA if wsrep is not None and wsrep[1] == 'ON' else DRAWN_SECONDS
+        NUMBER_DRAWN_SECONDS_GALERA
+        if wsrep is not None and wsrep[1] == 'ON'
+        else NUMBER_DRAWN_SECONDS
     )
     old_gaps = [gap for gap in open_gaps if now - gap.since > drawn_seconds]
-    present = [row.id for row in inside(tx, gaps.spans(old_gaps))] if old_gaps else []
+    present = [row.id for row in entries_in_ranges(tx, gaps.spans(old_gaps))] if old_gaps else []
     return gaps.without(old_gaps, present)
 
 
-def less_gaps(open_gaps: Sequence[Gap], closed: Sequence[Gap]) -> list[Gap]:
-    """Return these gaps without some of their parts."""
-    numbers = [number for gap in closed for number in range(gap.first, gap.last + 1)]
-    return gaps.without(open_gaps, numbers)
+def without_abandoned_gaps(
+    database: Database, open_gaps: Sequence[Gap], now: float
+) -> Sequence[Gap]:
+    """Return gaps without those of rolled-back transactions, where the server shows these."""
+    old_gaps = [gap for gap in open_gaps if now - gap.since > NUMBER_DRAWN_SECONDS]
+    if not old_gaps or database.kind != 'mysql':
+        return open_gaps
+    abandoned = database.reads.read(lambda tx: _abandoned_gaps(tx, old_gaps, now))
+    return gaps.without(
+        open_gaps, [number for gap in abandoned for number in range(gap.first, gap.last + 1)]
+    )
 
 
 def _is_behind(tx: session.Tx, known: Mapping[int, int]) -> bool:
@@ -313,10 +320,10 @@ def _is_behind(tx: session.Tx, known: Mapping[int, int]) -> bool:
 
     Versions only grow, and ids of hosts are never reused: then the database was restored.
     """
-    return bool(_behind(_versions(tx, sorted(known)), known))
+    return bool(_hosts_behind(_versions(tx, sorted(known)), known))
 
 
-def _behind(versions: Mapping[int, int | None], known: Mapping[int, int]) -> list[int]:
+def _hosts_behind(versions: Mapping[int, int | None], known: Mapping[int, int]) -> list[int]:
     return [
         pid
         for pid, version in versions.items()
@@ -327,14 +334,13 @@ def _behind(versions: Mapping[int, int | None], known: Mapping[int, int]) -> lis
 def _versions(tx: session.Tx, ids: Sequence[int]) -> dict[int, int | None]:
     """Return versions of hosts; None for a removed one."""
     version_of_host: dict[int, int | None] = dict.fromkeys(ids)
-    for start in range(0, len(ids), CHUNK):
-        version_of_host.update(tx.all(VERSIONS, ids=ids[start : start + CHUNK]))
+    version_of_host.update(tx.in_parts(SELECT_VERSIONS, ids=ids))
     return version_of_host
 
 
-def _hosts(
+def _newer_hosts(
     tx: session.Tx,
-    memory: rows.Memory,
+    memory: rows.RowCache,
     versions: Mapping[int, int | None],
     known: Mapping[int, int],
 ) -> list[HostChange]:
@@ -348,8 +354,8 @@ def _hosts(
         for pid, version in sorted(versions.items())
         if version is None and pid in known
     ]
-    for start in range(0, len(newer), CHUNK):
-        locked = providers.read(tx, memory, newer[start : start + CHUNK])
+    for part in session.in_parts(newer):
+        locked = providers.read(tx, memory, part)
         changes += providers.changes_of(tx, memory, locked, locked.counters)
     return changes
 
@@ -357,96 +363,88 @@ def _hosts(
 def _hosts_of_groups(tx: session.Tx, uuids: Collection[str]) -> set[int]:
     """Return hosts of members of groups: their placement may no longer be news while the group's
     generation still is, or may never have been in the window."""
-    sorted_uuids, host_ids = sorted(uuids), set()
-    for start in range(0, len(sorted_uuids), CHUNK):
-        host_ids |= {
-            pid for (pid,) in tx.all(MEMBERS_ON, uuids=sorted_uuids[start : start + CHUNK])
-        }
-    return host_ids
+    return {pid for (pid,) in tx.in_parts(SELECT_HOSTS_OF_GROUPS, uuids=sorted(uuids))}
 
 
-def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> Feed:
+def _compare(tx: session.Tx, memory: rows.RowCache, known: Mapping[int, int]) -> Feed:
     """Return everything that differs from what is known, whenever it changed.
 
     :param known: versions known before this began
     """
     tx.snapshot()
-    now, incarnation = tx.now, tx.first(INCARNATION).incarnation
+    now, incarnation = tx.now, tx.first(SELECT_INCARNATION).incarnation
     position, missing = end_of_feed(tx, now)
-    versions = {**dict.fromkeys(known), **dict(tx.all(ALL_VERSIONS))}
-    rules = groups.rules_of(tx.all(groups.RULES))
+    versions = {**dict.fromkeys(known), **dict(tx.all(SELECT_ALL_VERSIONS))}
+    rules = groups.rules_of(tx.all(groups.SELECT_RULES))
+    loaded_pools = pools.load(tx)
     return Feed(
         position=position,
-        hosts=_hosts(tx, memory, versions, known),
+        hosts=_newer_hosts(tx, memory, versions, known),
         aggregates=aggregates.load(tx),
         metrics=declared.load(tx),
         groups={uuid: rule.generation for uuid, rule in rules.items()},
         rules=rules,
-        providers=[row.id for row in tx.all(NO_HOSTS)],
-        pools=pools.load(tx),
-        standalone=alone.load(tx),
+        providers=[row.id for row in tx.all(SELECT_POOL_IDS)],
+        pools=loaded_pools.of_hosts,
+        standalone=loaded_pools.standalone,
         whole=True,
         now=now,
         incarnation=incarnation,
         gaps=missing,
-        went_back=bool(_behind(versions, known)),
+        went_back=bool(_hosts_behind(versions, known)),
     )
 
 
 def end_of_feed(tx: session.Tx, now: float) -> tuple[int, list[Gap]]:
     """Return the last number of the feed, and the gaps before it."""
-    last: int = tx.first(LAST)[0]
-    if not draws_early(tx.kind):
+    last: int = tx.first(SELECT_LAST_NUMBER)[0]
+    if not draws_number_early(tx.kind):
         return last, []
-    first = max(0, last - TAIL)
-    numbers = [row.id for row in tx.all(NUMBERS, since=first, upto=last)]
-    ranges = gaps.missing(numbers, first, last)
-    return last, gaps.bounded(
-        [Gap(first=gap_first, last=gap_last, since=now) for gap_first, gap_last in ranges]
-    )[0]
+    first = max(0, last - TAIL_NUMBERS)
+    numbers = [row.id for row in tx.all(SELECT_ENTRIES, since=first, upto=last)]
+    remaining, _ = gaps.still_open((), (), gaps.missing(numbers, first, last), now)
+    return last, remaining
 
 
-def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
+def _load_everything(tx: session.Tx, memory: rows.RowCache) -> Everything:
     """Return all hosts with their placed claims, aggregates and groups."""
     tx.snapshot()
-    now, incarnation = tx.now, tx.first(INCARNATION).incarnation
+    now, incarnation = tx.now, tx.first(SELECT_INCARNATION).incarnation
     position, missing = end_of_feed(tx, now)
-    counters = {row[0]: rows.counters(row) for row in tx.all(providers.ALL)}
+    counters = {row[0]: rows.counters(row) for row in tx.all(providers.SELECT_HOST_COUNTERS)}
     if any(memory.template(row.id, row.facts_stamp) is None for row in counters.values()):
-        facts_rows = tx.all(providers.FACTS)
+        facts_rows = tx.all(providers.SELECT_FACTS)
         unknown_rows = (
             row for row in facts_rows if memory.template(row.id, row.facts_stamp) is None
         )
-        providers.learn(tx, memory, unknown_rows)
-    locked = providers.complete(tx, memory, counters)
-    rules = groups.rules_of(tx.all(groups.RULES))
-    by_host = providers.fold_guests(tx.stream(providers.PLACED))
+        providers.remember_rows(tx, memory, unknown_rows)
+    locked = providers.complete_rows(tx, memory, counters)
+    rules = groups.rules_of(tx.all(groups.SELECT_RULES))
+    by_host = providers.fold_guests(tx.stream(providers.SELECT_PLACED))
     hosts = []
     for pid, row in locked.counters.items():
-        placed, quiet = by_host.pop(pid, providers.NOBODY)
-        memory.keep_placed(pid, row.claims_stamp, placed, quiet)
+        placed, quiet = by_host.pop(pid, providers.NO_GUESTS)
+        memory.remember_placed(pid, row.claims_stamp, placed, quiet)
         hosts.append(HostChange(provider_id=pid, row=locked.row(pid), placed=list(placed)))
+    loaded_pools = pools.load(tx)
     return Everything(
         position=position,
         hosts=hosts,
         aggregates=aggregates.load(tx),
         metrics=declared.load(tx),
-        pools=pools.load(tx),
-        standalone=alone.load(tx),
+        pools=loaded_pools.of_hosts,
+        standalone=loaded_pools.standalone,
         groups={uuid: rule.generation for uuid, rule in rules.items()},
         rules=rules,
-        resource_classes=frozenset(row.name for row in tx.all(declared.CLASSES)),
+        resource_classes=frozenset(row.name for row in tx.all(declared.SELECT_CLASS_NAMES)),
         now=now,
         incarnation=incarnation,
         gaps=missing,
     )
 
 
-class SqlChangeFeed:
+class SqlChangeFeed(SqlStore):
     """News of all hosts, aggregates and groups: ``ports.ChangeFeed`` in SQL."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     @property
     def connections_lost(self) -> int:
@@ -466,11 +464,11 @@ class SqlChangeFeed:
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         group_uuids = sorted(uuids)
         # Generations first: members read after them can only be newer, and then the next
-        # swap fails again instead of missing a member.
-        rules = groups.rules_of(tx.all(RULES, uuids=group_uuids))
+        # commit fails again instead of missing a member.
+        rules = groups.rules_of(tx.all(SELECT_RULES, uuids=group_uuids))
         ids = _hosts_of_groups(tx, group_uuids) | set(also)
         versions = _versions(tx, sorted(ids))
-        return rules, _hosts(tx, self.database.memory, versions, dict.fromkeys(also, -1))
+        return rules, _newer_hosts(tx, self.database.memory, versions, dict.fromkeys(also, -1))
 
     def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
         feed, behind_ids = self.database.reads.read(
@@ -484,8 +482,5 @@ class SqlChangeFeed:
             }
             if self.database.reads.read(lambda tx: _is_behind(tx, known_before)):
                 return msgspec.structs.replace(feed, went_back=True)
-        old_gaps = [gap for gap in feed.gaps if feed.now - gap.since > DRAWN_SECONDS]
-        if old_gaps and self.database.kind == 'mysql':
-            closed_gaps = self.database.reads.read(lambda tx: ended_gaps(tx, old_gaps, feed.now))
-            feed = msgspec.structs.replace(feed, gaps=less_gaps(feed.gaps, closed_gaps))
-        return feed
+        open_gaps = without_abandoned_gaps(self.database, feed.gaps, feed.now)
+        return msgspec.structs.replace(feed, gaps=open_gaps)

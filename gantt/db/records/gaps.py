@@ -12,8 +12,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from gantt.scheduler.ports import Gap
+from gantt.scheduler.ports.records import Gap
 
+#: Seconds after which no transaction is under way that was then.
+GAP_SECONDS = 60.0
 #: Gaps that are remembered, numbers and ranges of one read.
 GAPS_MAX = 2500
 NUMBERS_MAX = 20_000
@@ -34,7 +36,7 @@ def missing(numbers: Sequence[int], since: int, upto: int) -> list[tuple[int, in
 
 
 def covers(gaps: Sequence[Gap], number: int) -> bool:
-    """Return whether a number is missing.
+    """Return whether a number lies in one of the gaps.
 
     :param gaps: ascending
     """
@@ -59,8 +61,33 @@ def without(gaps: Iterable[Gap], numbers: Collection[int]) -> list[Gap]:
     return remaining
 
 
+def still_open(
+    open_gaps: Sequence[Gap],
+    filled: Collection[int],
+    new_ranges: Iterable[tuple[int, int]],
+    now: float,
+    oldest: int = 0,
+    newest: int = 0,
+) -> tuple[list[Gap], bool]:
+    """Return the gaps whose numbers may still appear, and whether some were given up.
+
+    :param filled: numbers that appeared in known gaps
+    :param oldest: oldest transaction that was under way before the numbers were queried, 0 where
+        it is not known
+    :param newest: first transaction that had not begun then; 0 where it is not known
+    """
+    open_gaps = [
+        gap if gap.before else msgspec.structs.replace(gap, before=newest)
+        for gap in without(open_gaps, filled)
+        # Else its transaction had ended before its numbers were queried.
+        if not (gap.before and oldest >= gap.before) and now - gap.since <= GAP_SECONDS
+    ]
+    open_gaps += [Gap(first=first, last=last, since=now) for first, last in new_ranges]
+    return bounded(open_gaps)
+
+
 def bounded(gaps: Sequence[Gap]) -> tuple[list[Gap], bool]:
-    """Return the newest of these, as many as can be queried, and whether some were given up.
+    """Return the newest gaps, as many as can be queried, and whether older ones were dropped.
 
     :param gaps: ascending
     """

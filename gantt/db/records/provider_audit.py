@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from gantt.core.claims import inheritance
 from gantt.core.claims.claim import Claim
 from gantt.core.messages.resource_classes import CAP_MAX, CORE_CLASSES, Inventory
-from gantt.core.resources import tree_check
-from gantt.core.resources.tree_check import TreeNode
+from gantt.core.resources import provider
+from gantt.core.resources.provider import TreeNode
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows
 from gantt.db.hosts.providers import SHOWN_NAME
@@ -23,103 +23,117 @@ from gantt.db.hosts.trees import ROOT_ID
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
-_p = models.providers
-_c = models.claims
-_a = models.allocations
-_i = models.inventories
-_f = models.provider_facts
-_rc = models.resource_classes
+_providers = models.providers
+_claims = models.claims
+_allocations = models.allocations
+_inventories = models.inventories
+_provider_facts = models.provider_facts
+_resource_classes = models.resource_classes
 
-#: Guests in one statement.
-CHUNK = 500
 
-NODES = (
+SELECT_NODES = (
     sa.select(
-        _p.c.id,
-        _p.c.uuid,
-        sa.func.coalesce(SHOWN_NAME.element, _p.c.uuid),
-        _p.c.kind,
-        _p.c.parent_id,
+        _providers.c.id,
+        _providers.c.uuid,
+        sa.func.coalesce(SHOWN_NAME.element, _providers.c.uuid),
+        _providers.c.kind,
+        _providers.c.parent_id,
         ROOT_ID,
-        sa.case((_f.c.provider_id.is_(None), 0), else_=1),
+        sa.case((_provider_facts.c.provider_id.is_(None), 0), else_=1),
     )
-    .select_from(_p.outerjoin(_f, _f.c.provider_id == _p.c.id))
-    .order_by(_p.c.id)
+    .select_from(
+        _providers.outerjoin(_provider_facts, _provider_facts.c.provider_id == _providers.c.id)
+    )
+    .order_by(_providers.c.id)
 )
 
 # -- rows of a provider against those of its inventories ----------------------------------
 _stated = (
     sa.select(
-        _i.c.provider_id,
-        sa.func.sum(sa.case((_rc.c.name.in_(CORE_CLASSES), 0), else_=1)).label('sparse_classes'),
+        _inventories.c.provider_id,
+        sa.func.sum(sa.case((_resource_classes.c.name.in_(CORE_CLASSES), 0), else_=1)).label(
+            'sparse_classes'
+        ),
         *(
-            sa.func.max(sa.case((_rc.c.name == name, _i.c.cap), else_=0)).label(column)
+            sa.func.max(
+                sa.case((_resource_classes.c.name == name, _inventories.c.cap), else_=0)
+            ).label(column)
             for name, column in CORE_CLASS_COLUMNS.items()
         ),
     )
-    .join(_rc, _rc.c.id == _i.c.class_id)
-    .group_by(_i.c.provider_id)
+    .join(_resource_classes, _resource_classes.c.id == _inventories.c.class_id)
+    .group_by(_inventories.c.provider_id)
     .subquery('stated')
 )
 #: Column of a provider's row -> its value by the inventories.
-_PAIRS = {
+_STATED_VALUES = {
     'sparse_classes': sa.func.coalesce(_stated.c.sparse_classes, 0),
     **{f'cap_{c}': sa.func.coalesce(_stated.c[c], 0) for c in CORE_CLASS_COLUMNS.values()},
 }
-ROWS = (
+SELECT_CONTRADICTING_ROWS = (
     sa.select(
-        _p.c.id,
-        *(_p.c[name] for name in _PAIRS),
-        *(stated.label(f'stated_{name}') for name, stated in _PAIRS.items()),
+        _providers.c.id,
+        *(_providers.c[name] for name in _STATED_VALUES),
+        *(stated.label(f'stated_{name}') for name, stated in _STATED_VALUES.items()),
     )
-    .select_from(_p.outerjoin(_stated, _stated.c.provider_id == _p.c.id))
-    .where(sa.or_(*(_p.c[name] != stated for name, stated in _PAIRS.items())))
-    .order_by(_p.c.id)
+    .select_from(_providers.outerjoin(_stated, _stated.c.provider_id == _providers.c.id))
+    .where(sa.or_(*(_providers.c[name] != stated for name, stated in _STATED_VALUES.items())))
+    .order_by(_providers.c.id)
 )
-_promised = (_i.c.total - _i.c.reserved) * _i.c.allocation_ratio
+_capacity = (_inventories.c.total - _inventories.c.reserved) * _inventories.c.allocation_ratio
 #: Compared as far as the arithmetic of all databases is the same; results are computed again.
-CAPS = (
+SELECT_WRONG_CAPS = (
     sa.select(
-        _i.c.provider_id,
-        _rc.c.name,
-        _i.c.cap,
-        _i.c.total,
-        _i.c.reserved,
-        _i.c.allocation_ratio,
+        _inventories.c.provider_id,
+        _resource_classes.c.name,
+        _inventories.c.cap,
+        _inventories.c.total,
+        _inventories.c.reserved,
+        _inventories.c.allocation_ratio,
     )
-    .join(_rc, _rc.c.id == _i.c.class_id)
+    .join(_resource_classes, _resource_classes.c.id == _inventories.c.class_id)
     .where(
         ~sa.or_(
-            sa.and_(_i.c.cap >= 0, _i.c.cap <= _promised, _promised < _i.c.cap + 1),
-            sa.and_(_i.c.cap == 0, _promised <= 0),
-            sa.and_(_i.c.cap == CAP_MAX, _promised >= float(CAP_MAX)),
+            sa.and_(
+                _inventories.c.cap >= 0,
+                _inventories.c.cap <= _capacity,
+                _capacity < _inventories.c.cap + 1,
+            ),
+            sa.and_(_inventories.c.cap == 0, _capacity <= 0),
+            sa.and_(_inventories.c.cap == CAP_MAX, _capacity >= float(CAP_MAX)),
         )
     )
-    .order_by(_i.c.provider_id, _rc.c.name)
+    .order_by(_inventories.c.provider_id, _resource_classes.c.name)
 )
 
 # -- claims on providers other than their hosts ---------------------------------------------
-_live = _c.c.live == 1
+_live = _claims.c.live == 1
 #: The host of a claim is checked by its own row.
-HOMELESS_SHARES = (
-    sa.select(_c.c.id, _c.c.consumer, _a.c.provider_id)
-    .select_from(_a.join(_c, _c.c.id == _a.c.claim_id).outerjoin(_p, _p.c.id == _a.c.provider_id))
-    .where(_live, _p.c.id.is_(None), _a.c.provider_id != _c.c.provider_id)
-    .order_by(_c.c.id, _a.c.provider_id)
+SELECT_SHARES_WITHOUT_PROVIDER = (
+    sa.select(_claims.c.id, _claims.c.consumer, _allocations.c.provider_id)
+    .select_from(
+        _allocations.join(_claims, _claims.c.id == _allocations.c.claim_id).outerjoin(
+            _providers, _providers.c.id == _allocations.c.provider_id
+        )
+    )
+    .where(_live, _providers.c.id.is_(None), _allocations.c.provider_id != _claims.c.provider_id)
+    .order_by(_claims.c.id, _allocations.c.provider_id)
 )
 #: Without a guest if the claim is absent.
-HEIRS = (
-    sa.select(_a.c.claim_id, _a.c.provider_id, claim_rows.GUEST.label('guest'))
-    .select_from(_a.outerjoin(_c, _c.c.id == _a.c.claim_id))
-    .where(_a.c.inherits.is_not(None), sa.or_(_c.c.id.is_(None), _live))
-    .order_by(_a.c.claim_id, _a.c.provider_id)
+SELECT_INHERITANCES = (
+    sa.select(
+        _allocations.c.claim_id, _allocations.c.provider_id, claim_rows.GUEST_UUID.label('guest')
+    )
+    .select_from(_allocations.outerjoin(_claims, _claims.c.id == _allocations.c.claim_id))
+    .where(_allocations.c.inherits.is_not(None), sa.or_(_claims.c.id.is_(None), _live))
+    .order_by(_allocations.c.claim_id, _allocations.c.provider_id)
 )
-SHARES_OF = claim_rows.other_shares(
-    _c.c.id,
-    claim_rows.GUEST.label('guest'),
-    _c.c.consumer,
-    _c.c.provider_id.label('host_id'),
-    _a.c.inherits,
+SELECT_SHARES_OF_GUESTS = claim_rows.other_shares(
+    _claims.c.id,
+    claim_rows.GUEST_UUID.label('guest'),
+    _claims.c.consumer,
+    _claims.c.provider_id.label('host_id'),
+    _allocations.c.inherits,
     where=[_live],
 )
 
@@ -128,15 +142,15 @@ def nodes(tx: session.Tx) -> list[TreeNode]:
     """Return the positions of all providers in trees, by id."""
     return [
         TreeNode(pid, uuid, name, kind, parent, root, bool(is_host))
-        for pid, uuid, name, kind, parent, root, is_host in tx.stream(NODES)
+        for pid, uuid, name, kind, parent, root, is_host in tx.stream(SELECT_NODES)
     ]
 
 
-def of_rows(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
+def row_contradictions(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
     """Yield faults of the trees, and contradictions between rows of one provider."""
-    yield from tree_check.broken(found)
+    yield from provider.tree_faults(found)
     nodes_by_id = {node.id: node for node in found}
-    for row in tx.all(ROWS):
+    for row in tx.all(SELECT_CONTRADICTING_ROWS):
         shown = _shown(nodes_by_id, row.id)
         if row.sparse_classes != row.stated_sparse_classes:
             yield (
@@ -147,7 +161,7 @@ def of_rows(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
             cap, stated = getattr(row, f'cap_{column}'), getattr(row, f'stated_cap_{column}')
             if cap != stated:
                 yield f'{shown}: {name}: its row says capacity {cap}, its inventory {stated}'
-    for row in tx.all(CAPS):
+    for row in tx.all(SELECT_WRONG_CAPS):
         numbers = Inventory(row.total, row.reserved, allocation_ratio=row.allocation_ratio)
         if numbers.cap != row.cap:
             yield (
@@ -157,8 +171,8 @@ def of_rows(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
 
 
 def homeless_shares(tx: session.Tx) -> Iterable[str]:
-    """Yield live claims that take from absent providers."""
-    for row in tx.all(HOMELESS_SHARES):
+    """Yield a line for each live claim with amounts on a provider that does not exist."""
+    for row in tx.all(SELECT_SHARES_WITHOUT_PROVIDER):
         yield (
             f'claim {row.id} of {row.consumer}: takes from provider {row.provider_id}, which is '
             'not there'
@@ -166,8 +180,8 @@ def homeless_shares(tx: session.Tx) -> Iterable[str]:
 
 
 def wrong_heirs(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
-    """Yield claims that inherit amounts that do not exist."""
-    heirs = tx.all(HEIRS)
+    """Yield a line for each claim whose inherited amounts are wrong."""
+    heirs = tx.all(SELECT_INHERITANCES)
     for row in heirs:
         if row.guest is None:
             yield (
@@ -176,10 +190,9 @@ def wrong_heirs(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
             )
     guests = sorted({row.guest for row in heirs if row.guest is not None})
     node_of_provider = {node.id: node for node in found}
-    for start in range(0, len(guests), CHUNK):
-        part = guests[start : start + CHUNK]
+    for part in session.in_parts(guests):
         claims_of_guest: dict[str, dict[str, Claim]] = {}
-        for row in tx.all(SHARES_OF.where(claim_rows.of_guests(part))):
+        for row in tx.all(SELECT_SHARES_OF_GUESTS.where(claim_rows.of_guests(part))):
             try:
                 _add_share(claims_of_guest.setdefault(row.guest, {}), row)
             except (ValueError, msgspec.MsgspecError) as e:
@@ -190,7 +203,7 @@ def wrong_heirs(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
                 for claim in claims.values()
                 for pid in claim.inherits
             }
-            yield from inheritance.excess(list(claims.values()), names)
+            yield from inheritance.uncovered_inheritances(list(claims.values()), names)
 
 
 def _add_share(claims: dict[str, Claim], row: Any) -> None:

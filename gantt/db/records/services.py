@@ -6,32 +6,29 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.records.process import (
-    LISTED_MAX,
+    LISTED_PROCESSES_MAX,
     SILENT_SECONDS,
-    STORED_SECONDS,
+    SILENT_STORED_SECONDS,
     ServiceNote,
     ServiceRecord,
 )
-from gantt.db.database import Database, reading, writing
+from gantt.db.database import SqlStore, reading, writing
 from gantt.db.engine import engine, session
 from gantt.db.schema import models
 
-_s = models.services
+_services = models.services
 #: Most characters of a column of the table.
-_WORDS_MAX = 1024
+_TEXT_CHARACTERS_MAX = 1024
 
-READ = (
-    sa.select(_s, session.Now().label('now'))
-    .order_by(_s.c.seen_at.desc(), _s.c.name)
-    .limit(LISTED_MAX)
+SELECT_SERVICES = (
+    sa.select(_services, session.Now().label('now'))
+    .order_by(_services.c.seen_at.desc(), _services.c.name)
+    .limit(LISTED_PROCESSES_MAX)
 )
 
 
-class SqlServices:
+class SqlServices(SqlStore):
     """Processes of the site, as they record themselves: ``ports.Services`` in SQL."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     @writing
     def note_service(self, tx: session.Tx, note: ServiceNote) -> None:
@@ -47,37 +44,40 @@ class SqlServices:
             'host': note.host,
             'version': note.version,
             'configuration': note.configuration,
-            'problem': note.problem[:_WORDS_MAX],
-            'alarm': note.alarm[:_WORDS_MAX],
+            'problem': note.problem[:_TEXT_CHARACTERS_MAX],
+            'alarm': note.alarm[:_TEXT_CHARACTERS_MAX],
             'started_at': now - note.up_seconds,
             'configured_at': now - note.configured_seconds,
             'seen_at': now,
         }
-        if tx.run(_s.update().where(_s.c.name == name).values(values)):
+        if tx.run(_services.update().where(_services.c.name == name).values(values)):
             return
         _delete(
-            tx, _s.c.kind == note.kind, _s.c.host == note.host, _s.c.seen_at < now - SILENT_SECONDS
+            tx,
+            _services.c.kind == note.kind,
+            _services.c.host == note.host,
+            _services.c.seen_at < now - SILENT_SECONDS,
         )
-        tx.insert_new(_s, [{'name': name, **values}], 'name')
+        tx.insert_new(_services, [{'name': name, **values}], 'name')
 
     @writing
     def forget_service(self, tx: session.Tx, name: str) -> None:
-        tx.run(_s.delete().where(_s.c.name == engine.storable(name)))
+        tx.run(_services.delete().where(_services.c.name == engine.storable(name)))
 
     @reading
     def list_services(self, tx: session.Tx) -> list[ServiceRecord]:
-        return [_service(row) for row in tx.all(READ)]
+        return [_service(row) for row in tx.all(SELECT_SERVICES)]
 
 
 def purge(tx: session.Tx) -> int:
     """Delete the rows of processes that have been silent for long; return their number."""
-    return _delete(tx, _s.c.seen_at < tx.now - STORED_SECONDS)
+    return _delete(tx, _services.c.seen_at < tx.now - SILENT_STORED_SECONDS)
 
 
 def _delete(tx: session.Tx, *which: Any) -> int:
     """Delete rows by their names: MariaDB waits for every row that it reads to delete it."""
-    names = [row.name for row in tx.all(sa.select(_s.c.name).where(*which))]
-    return tx.run(_s.delete().where(_s.c.name.in_(names), *which)) if names else 0
+    names = [row.name for row in tx.all(sa.select(_services.c.name).where(*which))]
+    return tx.run(_services.delete().where(_services.c.name.in_(names), *which)) if names else 0
 
 
 def _service(row: Any) -> ServiceRecord:

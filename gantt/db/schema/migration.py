@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from alembic import config
 
 #: Seconds that a migration waits for a table that others use, or for another migration.
-LOCK_SECONDS = 5
+LOCK_TIMEOUT_SECONDS = 5
 #: Seconds that a process waits for another one that changes the schema.
-TURN_SECONDS = 60.0
+OTHER_MIGRATION_SECONDS = 60.0
 #: Tries of a migration that the server ends to let others go on.
-TRIES = 5
+MIGRATION_TRIES = 5
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'alembic')
+ALEMBIC_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'alembic')
 #: Table of Alembic with the revision of the database.
-_VERSIONS = sa.table('alembic_version', sa.column('version_num', sa.String))
+_alembic_version = sa.table('alembic_version', sa.column('version_num', sa.String))
 
 
 def _config() -> 'config.Config':
     from alembic import config
 
     settings = config.Config()
-    settings.set_main_option('script_location', HERE.replace('%', '%%'))
+    settings.set_main_option('script_location', ALEMBIC_DIRECTORY.replace('%', '%%'))
     return settings
 
 
@@ -55,17 +55,17 @@ def current(engine: sa.Engine) -> str | None:
     with _logged_steps(), engine.connect() as connection:
         heads = _heads(connection)
         if not heads and connection.dialect.name == 'postgresql':
-            _must_see(connection)
-    return ', '.join(heads) or None
+            _check_visible(connection)
+    return ', '.join(heads) if heads else None
 
 
 def _heads(connection: sa.Connection) -> list[str]:
-    if not sa.inspect(connection).has_table(_VERSIONS.name):
+    if not sa.inspect(connection).has_table(_alembic_version.name):
         return []
-    return list(connection.execute(sa.select(_VERSIONS.c.version_num)).scalars())
+    return list(connection.execute(sa.select(_alembic_version.c.version_num)).scalars())
 
 
-def _must_see(connection: sa.Connection) -> None:
+def _check_visible(connection: sa.Connection) -> None:
     """Check that the user may see tables; otherwise they seem not to exist.
 
     :raises DatabaseUnavailable: the user may use no schema of its search path
@@ -83,7 +83,8 @@ def _must_see(connection: sa.Connection) -> None:
 
 def version(engine: sa.Engine) -> str:
     """Return the current revision as a text."""
-    return current(engine) or 'none'
+    revision = current(engine)
+    return 'none' if revision is None else revision
 
 
 def sync(engine: sa.Engine, revision: str = 'head') -> str:
@@ -96,21 +97,42 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
     """
     revision_found = current(engine)
     if revision_found is not None:
-        _must_be_known(engine, revision_found)
+        _check_known(engine, revision_found)
         if not pending(revision_found):
             return revision_found  # nothing to do, or a later release has only added to it
     settings = _config()
-    with _logged_steps(), engine.connect() as connection, _turn(connection):
+    with _logged_steps(), engine.connect() as connection, _migration_lock(connection):
         settings.attributes['connection'] = connection
+        if tables := tables_without_revision(connection):
+            raise exceptions.DatabaseNotSynced(
+                unversioned(tables), current='none', expected=expected()
+            )
         _upgrade(connection, settings, revision)
     return version(engine)
+
+
+def tables_without_revision(connection: sa.Connection) -> list[str]:
+    """Return tables with names of ours in a database without a revision."""
+    # In this order: another process that makes them now writes the revision with them.
+    names = models.metadata.tables.keys() & sa.inspect(connection).get_table_names()
+    return [] if _heads(connection) else sorted(names)
+
+
+def unversioned(tables: list[str]) -> str:
+    """Return a sentence on a database with tables and no revision: its meaning, and what to do."""
+    return (
+        f'the database has tables {", ".join(tables[:3])}{" and more" if len(tables) > 3 else ""}, '
+        "and no revision. They are another service's, of a restore that left out the table "
+        f'{_alembic_version.name}, or of a "db sync" that was cut off. Correct [database] '
+        'connection, restore that table too, or begin with an empty database'
+    )
 
 
 def _upgrade(connection: sa.Connection, settings: 'config.Config', revision: str) -> None:
     """Run the migrations; one that ends in a deadlock with other processes is begun anew."""
     from alembic import command
 
-    for tries_left in range(TRIES - 1, -1, -1):
+    for tries_left in range(MIGRATION_TRIES - 1, -1, -1):
         try:
             command.upgrade(settings, revision)
             return
@@ -122,7 +144,7 @@ def _upgrade(connection: sa.Connection, settings: 'config.Config', revision: str
 
 @contextlib.contextmanager
 def _logged_steps() -> Iterator[None]:
-    """Report errors of the database as such.
+    """Turn errors of the database inside into ``DatabaseUnavailable``.
 
     :raises DatabaseUnavailable: the database does not answer, or refuses us
     """
@@ -141,19 +163,19 @@ def _with_time(engine: sa.Engine) -> Iterator[sa.Connection]:
     with engine.connect() as connection:
         if kind != 'sqlite':
             connection.detach()
-            for statement in session.unhurried(kind, LOCK_SECONDS):
+            for statement in session.without_deadlines(kind, LOCK_TIMEOUT_SECONDS):
                 connection.exec_driver_sql(statement)
             connection.commit()
         yield connection
 
 
 @contextlib.contextmanager
-def _turn(connection: sa.Connection):
-    """Exclude other processes, if the server has locks for that."""
+def _migration_lock(connection: sa.Connection):
+    """Take the server's lock of migrations, if it has such locks, so that others wait."""
     name = connection.dialect.name
     if name == 'postgresql':
         # Polled: a concurrent index build waits for transactions that wait here.
-        until = time.monotonic() + TURN_SECONDS
+        until = time.monotonic() + OTHER_MIGRATION_SECONDS
         while not connection.exec_driver_sql('SELECT pg_try_advisory_lock(4711001)').scalar_one():
             connection.commit()
             if time.monotonic() > until:
@@ -182,49 +204,56 @@ def _turn(connection: sa.Connection):
 def check(engine: sa.Engine) -> None:
     """Check that this code can work with the schema.
 
-    :raises DatabaseNotSynced: it is older than the code, or so much newer that something the
-        code needs may be removed
+    :raises DatabaseNotSynced: the schema is older than the code, or so much newer that it may lack
+        what the code needs
     """
     revision, needed = current(engine), expected()
     if revision is None:
+        with _logged_steps(), engine.connect() as connection:
+            tables = tables_without_revision(connection)
+        if tables:
+            raise exceptions.DatabaseNotSynced(unversioned(tables), current='none', expected=needed)
         raise exceptions.DatabaseNotSynced(
             f'the database has no schema, this version of Gantt needs {needed}; '
             'run "gantt-manage db sync"',
             current='none',
             expected=needed,
         )
-    _must_be_known(engine, revision)
+    _check_known(engine, revision)
     if pending(revision):
         raise exceptions.DatabaseNotSynced(current=revision, expected=needed)
 
 
-def strange(found: str) -> str:
-    """Return the meaning of a revision that this code does not know, and what to do."""
+def unknown_revision(revision: str) -> str:
+    """Return a sentence on a revision that this code does not know: its meaning, and what to do."""
     return (
-        f'the database is at {found}, which this release does not know; it needs {expected()}. '
+        f'the database is at {revision or "an empty revision"}, which this release does not know; '
+        f'it needs {expected()}. '
         "The database is another service's, of a newer release of Gantt, or of a version that was "
         'never released. Correct [database] connection, run the newer release, or begin with an '
         'empty database'
     )
 
 
-def _must_be_known(engine: sa.Engine, found: str) -> None:
-    if pending(found) is None and not added(engine, found):
-        raise exceptions.DatabaseNotSynced(strange(found), current=found, expected=expected())
+def _check_known(engine: sa.Engine, revision: str) -> None:
+    if pending(revision) is None and not added(engine, revision):
+        raise exceptions.DatabaseNotSynced(
+            unknown_revision(revision), current=revision, expected=expected()
+        )
 
 
-def pending(found: str) -> list[str] | None:
-    """Return revisions that come after ``found``, in order; None: this code does not know it."""
+def pending(revision: str) -> list[str] | None:
+    """Return revisions that come after ``revision``, in order; None: this code does not know it."""
     ascending = revisions()[::-1]
-    return list(ascending[ascending.index(found) + 1 :]) if found in ascending else None
+    return list(ascending[ascending.index(revision) + 1 :]) if revision in ascending else None
 
 
-def added(engine: sa.Engine, found: str) -> list[str]:
+def added(engine: sa.Engine, revision: str) -> list[str]:
     """Return later releases' steps, if all of ours are taken and those only add; else [].
 
     Each step is recorded by its name as it is taken, by the release that brings it.
 
-    :param found: the revision of the database, which this code does not know
+    :param revision: the revision of the database, which this code does not know
     """
     with engine.connect() as connection:
         if not sa.inspect(connection).has_table(models.schema_steps.name):
@@ -232,7 +261,7 @@ def added(engine: sa.Engine, found: str) -> list[str]:
         taken_steps = set(connection.execute(sa.select(models.schema_steps.c.revision)).scalars())
     own_steps = set(revisions())
     later_steps = sorted(taken_steps - own_steps)
-    is_complete = own_steps <= taken_steps and found in taken_steps
+    is_complete = own_steps <= taken_steps and revision in taken_steps
     return later_steps if is_complete and not any(map(contracts, later_steps)) else []
 
 
@@ -255,7 +284,7 @@ def bump_incarnation(engine: sa.Engine) -> int:
     if revision is None:
         check(engine)
     else:
-        _must_be_known(engine, revision)
+        _check_known(engine, revision)
     with engine.begin() as connection:
         now = connection.exec_driver_sql(f'SELECT {session.CLOCK[session.family(engine)]}')
         incarnation_before = connection.execute(sa.select(models.meta.c.incarnation)).scalar_one()
@@ -265,7 +294,7 @@ def bump_incarnation(engine: sa.Engine) -> int:
 
 
 #: Statements that restart the numbers of changes.
-_BEGIN = {
+_RESTART_CHANGES = {
     'postgresql': "SELECT setval(pg_get_serial_sequence('changes', 'id'), 1, false)",
     'mysql': 'ALTER TABLE changes AUTO_INCREMENT = 1',
 }
@@ -292,7 +321,7 @@ def empty(engine: sa.Engine) -> None:
         custom = models.resource_classes.c.name.like('CUSTOM%')
         connection.execute(models.resource_classes.delete().where(custom))
         # Else a reader from the beginning of the feed is far behind the first change.
-        begin = _BEGIN.get(engine.dialect.name)
+        begin = _RESTART_CHANGES.get(engine.dialect.name)
         if begin is not None:
             connection.execute(sa.text(begin))
 
@@ -304,7 +333,8 @@ def revisions() -> tuple[str, ...]:
     Each step is a file of the same name, and their numbers give their order.
     """
     names = (
-        os.path.splitext(file_name) for file_name in os.listdir(os.path.join(HERE, 'versions'))
+        os.path.splitext(file_name)
+        for file_name in os.listdir(os.path.join(ALEMBIC_DIRECTORY, 'versions'))
     )
     return tuple(
         sorted(

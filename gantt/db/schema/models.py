@@ -11,7 +11,7 @@ classes and the counters, and no column that a claim changes is indexed.
 
 A provider is a host if it has a row in ``provider_facts``: that is the record of a host, with its
 long facts.  ``name`` is that of the service host, by which hosts are found; other providers get one
-that no host can have, see ``db.hosts.trees``.  ``own_name`` is the provider's name in Placement.
+that no host can have, see ``db.hosts.trees``.  ``placement_name`` is the name in Placement.
 Providers form trees; a root has neither ``parent_id`` nor ``root_id``.
 
 ``providers.generation`` grows with every change of usage or of a fact, ``version`` with every
@@ -53,7 +53,20 @@ CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
 
 
 def count(name: str) -> sa.Column:
+    """Return an integer column with the default 0."""
     return sa.Column(name, Amount, nullable=False, server_default='0')
+
+
+def part_of(name: str, whole: str, kind: Any = sa.BigInteger) -> sa.Column:
+    """Return a key column of rows that are deleted with their row of another table."""
+    key = sa.ForeignKey(f'{whole}.id', ondelete='CASCADE')
+    return sa.Column(name, kind, key, primary_key=True, autoincrement=False)
+
+
+def sparse_index(name: str, *columns: str, unique: bool = False) -> sa.Index:
+    """Return an index of the rows with a value in the first column, or of all on MariaDB."""
+    where = sa.text(f'{columns[0]} IS NOT NULL')
+    return sa.Index(name, *columns, unique=unique, postgresql_where=where, sqlite_where=where)
 
 
 def _core_class_columns(prefix: str) -> list[sa.Column]:
@@ -112,7 +125,7 @@ providers = sa.Table(
     sa.Column('kind', Word, nullable=False),  # host | pool | nested
     sa.Column('root_id', sa.BigInteger),  # null: it is a root itself
     sa.Column('parent_id', sa.BigInteger),
-    sa.Column('own_name', Name),  # null: a host that was renamed, until it registers
+    sa.Column('placement_name', Name),  # null: a host that was renamed, until it registers
     sa.Column('changed_at', Seconds),  # last change by requests; null: never
     count('generation'),
     count('version'),
@@ -130,14 +143,8 @@ providers = sa.Table(
     *_core_class_columns('used'),
     *_core_class_columns('foreign'),
     *(
-        sa.Index(
-            f'ix_providers_{column}',
-            column,
-            unique=column == 'own_name',
-            postgresql_where=sa.text(f'{column} IS NOT NULL'),
-            sqlite_where=sa.text(f'{column} IS NOT NULL'),
-        )
-        for column in ('root_id', 'parent_id', 'own_name')
+        sparse_index('ix_providers_' + column, column, unique=column == 'placement_name')
+        for column in ('root_id', 'parent_id', 'placement_name')
     ),
     sqlite_autoincrement=True,  # ids are never reused
 )
@@ -146,13 +153,7 @@ providers = sa.Table(
 provider_facts = sa.Table(
     'provider_facts',
     metadata,
-    sa.Column(
-        'provider_id',
-        sa.BigInteger,
-        sa.ForeignKey('providers.id', ondelete='CASCADE'),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    part_of('provider_id', 'providers'),
     sa.Column('node', Name, nullable=False),
     sa.Column('cell', Id),
     sa.Column('zone', Name),
@@ -189,13 +190,7 @@ resource_classes = sa.Table(
 inventories = sa.Table(
     'inventories',
     metadata,
-    sa.Column(
-        'provider_id',
-        sa.BigInteger,
-        sa.ForeignKey('providers.id', ondelete='CASCADE'),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    part_of('provider_id', 'providers'),
     sa.Column(
         'class_id',
         Serial,
@@ -238,13 +233,7 @@ traits = sa.Table(
 provider_traits = sa.Table(
     'provider_traits',
     metadata,
-    sa.Column(
-        'provider_id',
-        sa.BigInteger,
-        sa.ForeignKey('providers.id', ondelete='CASCADE'),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    part_of('provider_id', 'providers'),
     sa.Column(
         'trait_id',
         Serial,
@@ -259,13 +248,7 @@ provider_traits = sa.Table(
 provider_aggregates = sa.Table(
     'provider_aggregates',
     metadata,
-    sa.Column(
-        'provider_id',
-        sa.BigInteger,
-        sa.ForeignKey('providers.id', ondelete='CASCADE'),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    part_of('provider_id', 'providers'),
     sa.Column('uuid', Id, primary_key=True, index=True),
 )
 
@@ -282,13 +265,7 @@ aggregates = sa.Table(
 aggregate_metadata = sa.Table(
     'aggregate_metadata',
     metadata,
-    sa.Column(
-        'aggregate_id',
-        Serial,
-        sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    part_of('aggregate_id', 'aggregates', Serial),
     sa.Column('key', Name, primary_key=True),
     sa.Column('value', LongText, nullable=False),
 )
@@ -297,13 +274,7 @@ aggregate_metadata = sa.Table(
 aggregate_members = sa.Table(
     'aggregate_members',
     metadata,
-    sa.Column(
-        'aggregate_id',
-        Serial,
-        sa.ForeignKey('aggregates.id', ondelete='CASCADE'),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    part_of('aggregate_id', 'aggregates', Serial),
     sa.Column('host', Name, primary_key=True, index=True),
 )
 
@@ -320,7 +291,7 @@ written_consumers = sa.Table(
     ),  # stamp of the transaction that wrote it last
 )
 
-# project_id: a project, or ``default``; see core.quota.
+# project_id: a project, or ``default``; see core.claims.quota.
 quotas = sa.Table(
     'quotas',
     metadata,
@@ -366,22 +337,11 @@ claims = sa.Table(
     sa.Column('unique_key', ascii_of(100)),  # key that no other reserved claim may have
     sa.Column('guest', Id),  # null: the consumer, see ``core.claims.claim.guest_of``
     sa.Column('member_name', Name),
-    sa.Column('planned', LongText),  # PlannedFor, JSON; null: no create has it as a place
-    sa.Index(
-        'ix_claims_unique_key',
-        'unique_key',
-        unique=True,
-        postgresql_where=sa.text('unique_key IS NOT NULL'),
-        sqlite_where=sa.text('unique_key IS NOT NULL'),
-    ),
+    sa.Column('former_reservation', LongText),  # JSON; null: no create has the reservation
+    sparse_index('ix_claims_unique_key', 'unique_key', unique=True),
     sa.Index('ix_claims_provider_id_live', 'provider_id', 'live'),
     *(
-        sa.Index(
-            f'ix_claims_{column}',
-            column,
-            postgresql_where=sa.text(f'{column} IS NOT NULL'),
-            sqlite_where=sa.text(f'{column} IS NOT NULL'),
-        )
+        sparse_index('ix_claims_' + column, column)
         for column in ('expires_at', 'group_uuid', 'move_id', 'guest', 'parent_key')
     ),
 )
@@ -445,13 +405,8 @@ decisions = sa.Table(
     sa.Column('packed', Blob, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('origin', Id),  # id of its request in another system
-    sa.Index(
-        'ix_decisions_origin_number',
-        'origin',
-        'number',
-        postgresql_where=sa.text('origin IS NOT NULL'),
-        sqlite_where=sa.text('origin IS NOT NULL'),
-    ),
+    sa.Column('kind', Word, nullable=False),  # of what was requested: host | pool
+    sparse_index('ix_decisions_origin_number', 'origin', 'number'),
     sqlite_autoincrement=True,  # ids are never reused
 )
 
@@ -496,7 +451,7 @@ nova_events_seen = sa.Table(
     sa.Column('synced_at', Seconds, nullable=False),
 )
 
-# Choices of Nova beside the decisions here.
+# Choices of Nova next to the decisions here.
 shadows = sa.Table(
     'shadows',
     metadata,
@@ -593,7 +548,7 @@ zone = sa.Table(
     sa.Column('secret', Blob, nullable=False),
 )
 
-# Child zones directly below, see ``core.zones.messages.ZoneRecord``.
+# Child zones, see ``zones.model.messages.ZoneRecord``.
 child_zones = sa.Table(
     'child_zones',
     metadata,
@@ -609,11 +564,11 @@ child_zones = sa.Table(
     sa.Column('incarnation', sa.BigInteger, nullable=False),
     sa.Column('revision', Seconds, nullable=False),
     # Incarnation of this zone's database when all claims there were read last; null: never.
-    sa.Column('own_incarnation', sa.BigInteger),
+    sa.Column('synced_incarnation', sa.BigInteger),
     sa.Column('trusted', sa.SmallInteger),
 )
 
-# Parent zones that may send requests here, see ``core.zones.messages.ParentRecord``.
+# Parent zones that may send requests here, see ``zones.model.messages.ParentRecord``.
 parent_zones = sa.Table(
     'parent_zones',
     metadata,
@@ -637,7 +592,7 @@ parent_allocations = sa.Table(
     sa.Column('until', Seconds, nullable=False),  # by then it has claimed, or never will
 )
 
-# Claims of requests here in zones directly below, as far as those have reported them.
+# Claims of requests here in child zones, as far as those have reported them.
 child_claims = sa.Table(
     'child_claims',
     metadata,
@@ -650,11 +605,11 @@ child_claims = sa.Table(
     sa.Column('project_id', Name),
     sa.Column('parent', Name, index=True),  # the parent zone that sent the request; null: none
     sa.Column('state', Word, nullable=False),  # as of a claim
-    sa.Column('place', LongText, nullable=False),  # sealed by that zone
+    sa.Column('sealed_host', LongText, nullable=False),  # sealed by that zone
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
     sa.Column('group_uuid', Id, index=True),
-    sa.Column('read_back', sa.SmallInteger),  # 1: it was unknown here, and read back from the zone
+    sa.Column('restored', sa.SmallInteger),  # 1: it was unknown here, and restored from the zone
     # The requested maximum; null: its amounts are not known here, as of one read back.
     *[sa.Column(suffix, Amount) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
@@ -674,7 +629,7 @@ group_zones = sa.Table(
     sa.Column('until', Seconds, nullable=False),  # by then it has claimed a member, or never will
 )
 
-# Allocations that are to end in zones directly below, or here: until those have confirmed it.
+# Allocations that are to end in child zones, or here: until those have confirmed it.
 zone_releases = sa.Table(
     'zone_releases',
     metadata,

@@ -9,7 +9,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.keys import known_keys
-from gantt.core.messages.keys.known_keys import KeyOf
+from gantt.core.messages.keys.known_keys import KeyKind
 from gantt.core.messages.request import Names
 from gantt.core.resources.host import Aggregate
 from gantt.core.rules import layers
@@ -41,19 +41,19 @@ class SetAggregate(Message, frozen=True, kw_only=True):
     uuid: Uuid | None = None
 
 
-def list_aggregates(world: HandlerContext, caller: Caller, query: Page) -> AggregatesResponse:
+def list_aggregates(context: HandlerContext, caller: Caller, query: Page) -> AggregatesResponse:
     """List the aggregates."""
-    page, marker = page_by_name(world.insights.aggregates(), query, 'aggregate')
+    page, marker = page_by_name(context.insights.aggregates(), query, 'aggregate')
     return AggregatesResponse(aggregates=page, next_marker=marker)
 
 
-def show_aggregate(world: HandlerContext, caller: Caller, name: str) -> Aggregate:
+def show_aggregate(context: HandlerContext, caller: Caller, name: str) -> Aggregate:
     """Show one aggregate, by name or uuid."""
-    return world.insights.aggregate(name)
+    return context.insights.aggregate(name)
 
 
 def set_aggregate(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: SetAggregate
+    context: HandlerContext, caller: Caller, name: str, query: DryRun, body: SetAggregate
 ) -> Created[Change[Aggregate]] | Change[Aggregate]:
     """Create an aggregate or change it."""
     if body.hosts is not None and len(set(body.hosts)) != len(body.hosts):
@@ -62,42 +62,44 @@ def set_aggregate(
         )
     layers.check_metadata(body.metadata, 'body.metadata')
     for host in body.hosts or ():
-        world.insights.host_summary(host)
-    notes = ''.join(f'; {note}' for note in _notes(world, body))
+        context.insights.host_summary(host)
+    notes = ''.join(f'; {note}' for note in _notes(context, body))
     if query.dry_run:
         return Change(
             dry_run=True,
             message=f'aggregate {name} would be saved{notes}',
-            now=world.insights.aggregate_if(name, body.metadata, body.hosts, body.uuid),
+            now=context.insights.aggregate_after_change(name, body.metadata, body.hosts, body.uuid),
         )
     is_new = all(
-        name not in (aggregate.name, aggregate.uuid) for aggregate in world.insights.aggregates()
+        name not in (aggregate.name, aggregate.uuid) for aggregate in context.insights.aggregates()
     )
-    saved = world.stores.declarations.save_aggregate(name, body.metadata, body.hosts, body.uuid)
-    world.insights.reload_soon()
-    problems_text = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
+    saved = context.stores.declarations.save_aggregate(name, body.metadata, body.hosts, body.uuid)
+    context.insights.reload_soon()
+    problems_text = ''.join(f'; {problem}' for problem in aggregates.metadata_problems([saved]))
     done = Change(
         dry_run=False, message=f'aggregate {saved.name} is saved{problems_text}{notes}', now=saved
     )
     return Created(done, path_of('aggregates', saved.name)) if is_new else done
 
 
-def _notes(world: HandlerContext, body: SetAggregate) -> Iterator[str]:
+def _notes(context: HandlerContext, body: SetAggregate) -> Iterator[str]:
     """Yield notes on metadata keys that no enabled filter or weigher reads."""
-    pipeline = world.insights.pipeline
+    pipeline = context.insights.pipeline
     enabled = {plugin.name for plugin in (*pipeline.filters, *pipeline.weighers)}
     for key, value in body.metadata.items():
-        if value is not None and (note := known_keys.note(KeyOf.AGGREGATE, key, enabled)):
+        if value is not None and (
+            note := known_keys.note_without_effect(KeyKind.AGGREGATE, key, enabled)
+        ):
             yield note
 
 
 def remove_aggregate(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun
+    context: HandlerContext, caller: Caller, name: str, query: DryRun
 ) -> Change[Aggregate]:
     """Remove an aggregate; its hosts stay."""
-    before = world.insights.aggregate(name)
+    before = context.insights.aggregate(name)
     if query.dry_run:
         return Change(dry_run=True, message=f'aggregate {before.name} would be removed', now=before)
-    world.stores.declarations.remove_aggregate(before.name)
-    world.insights.reload_soon()
+    context.stores.declarations.remove_aggregate(before.name)
+    context.insights.reload_soon()
     return Change(dry_run=False, message=f'aggregate {before.name} is removed', now=None)

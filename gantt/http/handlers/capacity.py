@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handlers of trials that claim nothing, capacity and what-if, and of the resource classes."""
 
-import uuid
-
 import msgspec
 
 from gantt import exceptions
@@ -16,9 +14,8 @@ from gantt.http.links import path_of
 from gantt.http.queries import DryRun
 from gantt.insights import roll_up
 from gantt.insights.roll_up import RollUp
-from gantt.insights.views import Capacity, Change, RoomBelow
+from gantt.insights.views import Capacity, Change
 from gantt.insights.what_if import WhatIfAnswer
-from gantt.scheduler.zones.capacity import capacities_below
 
 
 class CapacityOf(Message, frozen=True, kw_only=True):
@@ -41,49 +38,11 @@ class ResourceClasses(msgspec.Struct, frozen=True):
     resource_classes: list[ResourceClass]
 
 
-def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacity:
+def capacity(context: HandlerContext, caller: Caller, body: CapacityOf) -> Capacity:
     """Count how many more of a shape fit now, where, and what runs out first."""
-    directory, consumer = world.zones.directory, str(uuid.uuid4())
-    directory.freshen()
-    request = SelectDestinations(request_id=consumer, spec=body.spec, consumers=[consumer])
-    with world.gates.trials.passing(caller):
-        room = world.insights.capacity(body.spec)
-        only = world.zones.affinity.of_members(request)
-    if only is not None and directory.own_uuid() not in only:
-        room = _bound_elsewhere(room)
-    return msgspec.structs.replace(room, below=_below(world, request, only))
-
-
-def _bound_elsewhere(found: Capacity) -> Capacity:
-    """Return a capacity without room here: the group is bound to another zone."""
-    return msgspec.structs.replace(
-        found,
-        count=0,
-        eligible=0,
-        by_zone=[],
-        by_aggregate=[],
-        by_host=[],
-        runs_out={},
-        uncounted=0,
-        verdict='its server group is to be together, and is in a zone below',
-    )
-
-
-def _below(
-    world: HandlerContext, request: SelectDestinations, only: frozenset[str] | None
-) -> list[RoomBelow]:
-    directory = world.zones.directory
-    children, own_uuid = directory.children(), directory.own_uuid()
-    return [
-        RoomBelow(
-            zone=below.zone.name,
-            count=None if below.found is None else below.found.count,
-            hosts=0 if below.found is None else below.found.hosts,
-            complete=below.found is not None and below.found.complete,
-            problem=below.problem,
-        )
-        for below in capacities_below(world.zones.calls, children, own_uuid, request, only)
-    ]
+    with context.gates.trials.admit(caller):
+        local = context.insights.capacity(body.spec)
+    return context.answers.capacity(body.spec, local)
 
 
 class RollUpQuery(Message, frozen=True, kw_only=True):
@@ -92,15 +51,15 @@ class RollUpQuery(Message, frozen=True, kw_only=True):
     shapes: Text = ''
 
 
-def show_roll_up(world: HandlerContext, caller: Caller, query: RollUpQuery) -> RollUp:
+def show_roll_up(context: HandlerContext, caller: Caller, query: RollUpQuery) -> RollUp:
     """Show the cloud as one pool: sums of each class, the largest piece, what fits by shape.
 
     Over hosts and providers that are none; as large for ten hosts as for ten thousand.
     """
-    known_classes = resources.STANDARD | world.stores.vocabulary.declared_classes()
+    known_classes = resources.STANDARD_CLASSES | context.stores.vocabulary.declared_classes()
     shapes = roll_up.parse_shapes(query.shapes, known_classes)
-    with world.gates.trials.passing(caller):
-        return world.insights.roll_up(shapes)
+    with context.gates.trials.admit(caller):
+        return context.insights.roll_up(shapes)
 
 
 class WhatIfBody(Message, frozen=True, kw_only=True):
@@ -110,55 +69,60 @@ class WhatIfBody(Message, frozen=True, kw_only=True):
     hosts: HostEdits = HostEdits()
 
 
-def what_if(world: HandlerContext, caller: Caller, body: WhatIfBody) -> WhatIfAnswer:
+def what_if(context: HandlerContext, caller: Caller, body: WhatIfBody) -> WhatIfAnswer:
     """Place a request on the hosts as they are and as edited; nothing is claimed or kept."""
-    with world.gates.trials.passing(caller):
-        return world.insights.what_if(body.request, body.hosts)
+    with context.gates.trials.admit(caller):
+        return context.insights.what_if(body.request, body.hosts)
 
 
-def list_classes(world: HandlerContext, caller: Caller) -> ResourceClasses:
+def list_classes(context: HandlerContext, caller: Caller) -> ResourceClasses:
     """List the standard and the declared resource classes."""
-    declared = world.stores.vocabulary.declared_classes() - resources.STANDARD
+    declared = context.stores.vocabulary.declared_classes() - resources.STANDARD_CLASSES
     return ResourceClasses(
         resource_classes=[
-            *(_class(name) for name in sorted(resources.STANDARD)),
-            *(_class(name) for name in sorted(declared)),
+            *(_class_name(name) for name in sorted(resources.STANDARD_CLASSES)),
+            *(_class_name(name) for name in sorted(declared)),
         ]
     )
 
 
-def show_class(world: HandlerContext, caller: Caller, name: str) -> ResourceClass:
+def show_class(context: HandlerContext, caller: Caller, name: str) -> ResourceClass:
     """Show one resource class, standard or declared."""
-    if name not in resources.STANDARD and name not in world.stores.vocabulary.declared_classes():
+    if (
+        name not in resources.STANDARD_CLASSES
+        and name not in context.stores.vocabulary.declared_classes()
+    ):
         raise exceptions.NotFound(kind='resource class', name=name)
-    return _class(name)
+    return _class_name(name)
 
 
 def set_class(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun
+    context: HandlerContext, caller: Caller, name: str, query: DryRun
 ) -> Created[Change[ResourceClass]] | Change[ResourceClass]:
     """Declare a custom resource class; declaring it again changes nothing."""
-    if name not in resources.STANDARD and not resources.CUSTOM.match(name):
+    if name not in resources.STANDARD_CLASSES and not resources.CUSTOM_CLASS_NAME.match(name):
         raise exceptions.invalid(
             'name',
             f'{name!r} is no name of a custom resource class; expected CUSTOM_ followed '
             'by capital letters, digits and underscores, 255 characters at most',
         )
     is_new = False
-    if name in resources.STANDARD:
+    if name in resources.STANDARD_CLASSES:
         summary = f'resource class {name} is a standard one'
     elif query.dry_run:
         summary = f'resource class {name} would be declared'
     else:
-        is_new = name not in world.stores.vocabulary.declared_classes()
-        world.stores.vocabulary.declare_class(name)
-        world.insights.reload_soon()
+        is_new = name not in context.stores.vocabulary.declared_classes()
+        context.stores.vocabulary.declare_class(name)
+        context.insights.reload_soon()
         summary = f'resource class {name} is declared'
-    done = Change(dry_run=query.dry_run, message=summary, now=_class(name))
+    done = Change(dry_run=query.dry_run, message=summary, now=_class_name(name))
     return Created(done, path_of('resource-classes', name)) if is_new else done
 
 
-def _class(name: str) -> ResourceClass:
+def _class_name(name: str) -> ResourceClass:
     return ResourceClass(
-        name=name, standard=name in resources.STANDARD, unit=resources.UNITS.get(name, '')
+        name=name,
+        standard=name in resources.STANDARD_CLASSES,
+        unit=resources.CLASS_UNITS.get(name, ''),
     )

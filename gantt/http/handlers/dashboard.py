@@ -14,18 +14,18 @@ import falcon
 
 from gantt import exceptions
 from gantt.http.context import Caller, HandlerContext
-from gantt.http.dispatch import Raw
+from gantt.http.dispatch import RawAnswer
 
-PATH = '/dashboard'
-PAGE = 'dashboard.html'
-_AT_THE_ROOT = ('text/html', 'application/json')
+DASHBOARD_PATH = '/dashboard'
+PAGE_FILE = 'dashboard.html'
+_ROOT_CONTENT_TYPES = ('text/html', 'application/json')
 #: File -> its content type.
-TYPES = {
-    PAGE: 'text/html; charset=utf-8',
+CONTENT_TYPES = {
+    PAGE_FILE: 'text/html; charset=utf-8',
     'dashboard.css': 'text/css; charset=utf-8',
     'dashboard.js': 'text/javascript; charset=utf-8',
 }
-CONTENT_POLICY = '; '.join(
+CONTENT_SECURITY_POLICY = '; '.join(
     (
         "default-src 'none'",
         "script-src 'self'",
@@ -40,36 +40,36 @@ CONTENT_POLICY = '; '.join(
 )
 
 
-def show_dashboard(world: HandlerContext, caller: Caller) -> Any:
+def show_dashboard(context: HandlerContext, caller: Caller) -> Any:
     """Show the dashboard page.
 
     It has no data in it; a browser that opens it asks this interface for that.
     """
-    return _file(PAGE)
+    return _file(PAGE_FILE)
 
 
-def show_dashboard_file(world: HandlerContext, caller: Caller, file: str) -> Any:
+def show_dashboard_file(context: HandlerContext, caller: Caller, file: str) -> Any:
     """Show the style or the script of the dashboard page."""
-    if file not in TYPES or file == PAGE:
-        raise exceptions.NotFound(kind='path', name=f'{PATH}/{file}')
+    if file not in CONTENT_TYPES or file == PAGE_FILE:
+        raise exceptions.NotFound(kind='path', name=f'{DASHBOARD_PATH}/{file}')
     return _file(file)
 
 
 @functools.cache
-def _file(name: str) -> Raw:
+def _file(name: str) -> RawAnswer:
     folder = importlib.resources.files('gantt.http').joinpath('page')
     body = folder.joinpath(name).read_bytes()
     headers = (
         ('ETag', f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'),
         ('Cache-Control', 'no-cache'),  # cached, but revalidated each time
-        ('Content-Security-Policy', CONTENT_POLICY),
+        ('Content-Security-Policy', CONTENT_SECURITY_POLICY),
         ('Referrer-Policy', 'no-referrer'),
         ('X-Content-Type-Options', 'nosniff'),
     )
-    return Raw(body, TYPES[name], headers=headers)
+    return RawAnswer(body, CONTENT_TYPES[name], headers=headers)
 
 
-class OneAddress:
+class DashboardRedirect:
     """A falcon middleware that redirects to the dashboard's one address: its links are relative."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -77,7 +77,7 @@ class OneAddress:
         if req.method in ('GET', 'HEAD') and req.env.get('PATH_INFO') in ('', '/'):
             resp.append_header('Vary', 'Accept')
             # Programs accept JSON or anything; browsers name HTML.
-            if 'text/html' in req.accept and req.client_prefers(_AT_THE_ROOT) == 'text/html':
-                raise falcon.HTTPFound(f'{req.prefix}{PATH}')
-        if req.env.get('PATH_INFO') == f'{PATH}/':
+            if 'text/html' in req.accept and req.client_prefers(_ROOT_CONTENT_TYPES) == 'text/html':
+                raise falcon.HTTPFound(f'{req.prefix}{DASHBOARD_PATH}')
+        if req.env.get('PATH_INFO') == f'{DASHBOARD_PATH}/':
             raise falcon.HTTPPermanentRedirect('../dashboard')

@@ -18,7 +18,7 @@ from gantt.http.links import Paged, path_of
 from gantt.http.queries import DryRun, Page, page_by_name
 from gantt.insights.views import Change
 
-Number = Annotated[float, msgspec.Meta(ge=-metrics.BOUND_MAX, le=metrics.BOUND_MAX)]
+Number = Annotated[float, msgspec.Meta(ge=-metrics.METRIC_BOUND_MAX, le=metrics.METRIC_BOUND_MAX)]
 
 
 class MetricView(msgspec.Struct, frozen=True):
@@ -55,25 +55,25 @@ class SetMetric(Message, frozen=True, kw_only=True):
     description: Text = ''
 
 
-def list_metrics(world: HandlerContext, caller: Caller, query: Page) -> MetricViews:
+def list_metrics(context: HandlerContext, caller: Caller, query: Page) -> MetricViews:
     """List the declared metrics, and those that hosts report."""
-    page, marker = page_by_name(_views(world.insights.table()), query, 'metric')
+    page, marker = page_by_name(_metric_views(context.insights.table()), query, 'metric')
     return MetricViews(metrics=page, next_marker=marker)
 
 
-def show_metric(world: HandlerContext, caller: Caller, name: str) -> MetricView:
+def show_metric(context: HandlerContext, caller: Caller, name: str) -> MetricView:
     """Show one metric that is declared, or that some host reports."""
-    for view in _views(world.insights.table()):
+    for view in _metric_views(context.insights.table()):
         if view.name == name:
             return view
     raise exceptions.NotFound(kind='metric', name=name)
 
 
-def _views(table: HostTable) -> list[MetricView]:
+def _metric_views(table: HostTable) -> list[MetricView]:
     views = []
     for name in sorted({*table.declared_metrics, *table.metrics}):
         declaration = table.declared_metrics.get(name)
-        reported_values, usable = table.metrics.get(name), metric_values.values(table, name)
+        reported_values, usable = table.metrics.get(name), metric_values.metric_values(table, name)
         reporting = (
             0 if reported_values is None else int(np.count_nonzero(~np.isnan(reported_values)))
         )
@@ -93,7 +93,7 @@ def _views(table: HostTable) -> list[MetricView]:
 
 
 def set_metric(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: SetMetric
+    context: HandlerContext, caller: Caller, name: str, query: DryRun, body: SetMetric
 ) -> Created[Change[DeclaredMetric]] | Change[DeclaredMetric]:
     """Declare a metric, or change what is declared."""
     base.decode(name, Name, inside='name')
@@ -101,23 +101,27 @@ def set_metric(
     metrics.check(metric)
     if query.dry_run:
         return Change(dry_run=True, message=f'metric {name} would be declared', now=metric)
-    is_new = all(declared.name != name for declared in world.stores.declarations.declared_metrics())
-    saved = world.stores.declarations.save_metric(metric)
-    world.insights.reload_soon()
+    is_new = all(
+        declared.name != name for declared in context.stores.declarations.declared_metrics()
+    )
+    saved = context.stores.declarations.save_metric(metric)
+    context.insights.reload_soon()
     done = Change(dry_run=False, message=f'metric {saved.name} is declared', now=saved)
     return Created(done, path_of('declared-metrics', saved.name)) if is_new else done
 
 
 def remove_metric(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun
+    context: HandlerContext, caller: Caller, name: str, query: DryRun
 ) -> Change[DeclaredMetric]:
     """Take a declaration back; what hosts report under the name goes on to count."""
     if query.dry_run:
-        declared = {metric.name: metric for metric in world.stores.declarations.declared_metrics()}
+        declared = {
+            metric.name: metric for metric in context.stores.declarations.declared_metrics()
+        }
         if name not in declared:
             raise exceptions.NotFound(kind='declared metric', name=name)
         summary = f'metric {name} would be no longer declared'
         return Change(dry_run=True, message=summary, now=declared[name])
-    world.stores.declarations.remove_metric(name)
-    world.insights.reload_soon()
+    context.stores.declarations.remove_metric(name)
+    context.insights.reload_soon()
     return Change(dry_run=False, message=f'metric {name} is no longer declared', now=None)

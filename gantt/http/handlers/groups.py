@@ -7,18 +7,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
-from gantt.core.messages.base import Message, Misfit, Text, Uuid
-from gantt.core.messages.level_policy import Policy
+from gantt.core.messages.base import FieldError, Message, Text, Uuid
 from gantt.core.messages.policy_set import (
-    POLICIES,
+    POLICIES_POLICY,
     MemberNames,
     Policies,
+    Policy,
     PolicySet,
     Subgroups,
 )
 from gantt.core.resources import group_rule
 from gantt.core.resources.host import Group
-from gantt.http import policy_access
+from gantt.http import request_access
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.dispatch import Created
 from gantt.http.links import Paged, path_of
@@ -53,12 +53,14 @@ class CreateGroup(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.policy is UNSET and not self.policies:
-            raise Misfit('policy', 'expected one of policy and policies, got none')
+            raise FieldError('policy', 'expected one of policy and policies, got none')
         if self.policy is not UNSET and self.policies:
-            raise Misfit('policies', 'expected one of policy and policies, got both')
+            raise FieldError('policies', 'expected one of policy and policies, got both')
         for name in ('subgroups', 'member_names'):
             if self.policy is not UNSET and getattr(self, name):
-                raise Misfit(name, 'expected none: one policy of Nova is of all members')
+                raise FieldError(
+                    name, 'expected none with a policy of Nova, which is for all members'
+                )
         self.policy_set()  # checks the names in them
 
     def policy_set(self) -> PolicySet | None:
@@ -70,20 +72,20 @@ class CreateGroup(Message, frozen=True, kw_only=True):
         )
 
 
-def list_groups(world: HandlerContext, caller: Caller, query: PageOfUuids) -> GroupsResponse:
+def list_groups(context: HandlerContext, caller: Caller, query: PageOfUuids) -> GroupsResponse:
     """List the server groups."""
-    rows = world.stores.groups.list_groups(query.limit + 1, query.marker, caller.only)
+    rows = context.stores.groups.list_groups(query.limit + 1, query.marker, caller.project_filter)
     page, marker = page_of(rows, query.limit, 'uuid')
     return GroupsResponse(server_groups=page, next_marker=marker)
 
 
-def show_group(world: HandlerContext, caller: Caller, uuid: str) -> Group:
+def show_group(context: HandlerContext, caller: Caller, uuid: str) -> Group:
     """Show one server group with the consumers that hold a live claim for it."""
-    return _group(world, caller, uuid)
+    return _find_group(context, caller, uuid)
 
 
 def create_group(
-    world: HandlerContext, caller: Caller, query: DryRun, body: CreateGroup
+    context: HandlerContext, caller: Caller, query: DryRun, body: CreateGroup
 ) -> Created[Change[Group]] | Change[Group]:
     """Create a server group, or find that it is there already.
 
@@ -95,68 +97,70 @@ def create_group(
         )
     policies = body.policy_set()
     if policies is not None:
-        policy_access.check(world, caller, policies, 'body')
+        request_access.check_policies(context, caller, policies, 'body')
     project = body.project_id or caller.project
-    if not caller.sees(project):
+    if not caller.may_see(project):
         raise exceptions.invalid(
             'body.project_id', f'expected the project of the token, {caller.project}'
         )
-    policy = POLICIES if body.policy is UNSET else body.policy.value
+    policy = POLICIES_POLICY if body.policy is UNSET else body.policy.value
     fields = {**msgspec.structs.asdict(body), 'policy': policy, 'project_id': project}
     group = Group(**fields)
-    existing = world.stores.groups.load_group(body.uuid)
-    _check_own(caller, body.uuid, existing)
+    existing = context.stores.groups.load_group(body.uuid)
+    _check_owner(caller, body.uuid, existing)
     if query.dry_run:
         if existing:
             group_rule.check(body.uuid, group.rule, existing.rule)
         else:
-            world.insights.quotas.check_groups(project, not caller.everywhere)
+            context.insights.quotas.check_groups(project, not caller.everywhere)
         what = 'is there already' if existing else 'would be created'
         return Change(
             dry_run=True, message=f'server group {body.uuid} {what}', now=existing or group
         )
     if existing is None:
         # Two at once may both find room: the limit may be exceeded by creations in flight.
-        world.insights.quotas.check_groups(project, not caller.everywhere)
+        context.insights.quotas.check_groups(project, not caller.everywhere)
     try:
-        saved = world.stores.groups.save_group(group)
+        saved = context.stores.groups.save_group(group)
     except exceptions.Refused:
-        _check_own(caller, body.uuid, world.stores.groups.load_group(body.uuid))
+        _check_owner(caller, body.uuid, context.stores.groups.load_group(body.uuid))
         raise
     # Another project may have created it meanwhile.
-    _check_own(caller, body.uuid, saved)
+    _check_owner(caller, body.uuid, saved)
     done = Change(dry_run=False, message=f'server group {saved.uuid} is there', now=saved)
     return Created(done, path_of('server-groups', saved.uuid)) if existing is None else done
 
 
-def remove_group(world: HandlerContext, caller: Caller, uuid: str, query: DryRun) -> Change[Group]:
+def remove_group(
+    context: HandlerContext, caller: Caller, uuid: str, query: DryRun
+) -> Change[Group]:
     """Remove a server group that no live claim belongs to."""
-    group = _group(world, caller, uuid)
+    group = _find_group(context, caller, uuid)
     if query.dry_run:
         if group.members:
-            members = wording.count(len(group.members), 'member')
+            members = wording.counted_noun(len(group.members), 'member')
             raise exceptions.InUse(
                 f'server group {uuid} has {members} with live claims',
                 uuid=uuid,
                 members=group.members[:20],
             )
         return Change(dry_run=True, message=f'server group {uuid} would be removed', now=group)
-    world.stores.groups.remove_group(uuid)
+    context.stores.groups.remove_group(uuid)
     return Change(dry_run=False, message=f'server group {uuid} is removed', now=None)
 
 
-def _check_own(caller: Caller, uuid: str, known: Group | None) -> None:
+def _check_owner(caller: Caller, uuid: str, existing: Group | None) -> None:
     """Refuse the uuid of a group of another project, and report nothing else about it.
 
     A caller that may create groups can find out that the uuid is taken: there is one group of each
     uuid, in whatever project.
     """
-    if known is not None and not caller.sees(known.project_id):
+    if existing is not None and not caller.may_see(existing.project_id):
         raise exceptions.Refused(f'server group {uuid} cannot be created', uuid=uuid)
 
 
-def _group(world: HandlerContext, caller: Caller, uuid: str) -> Group:
-    group = world.stores.groups.load_group(uuid)
-    if group is None or not caller.sees(group.project_id):
+def _find_group(context: HandlerContext, caller: Caller, uuid: str) -> Group:
+    group = context.stores.groups.load_group(uuid)
+    if group is None or not caller.may_see(group.project_id):
         raise exceptions.NotFound(kind='server group', name=uuid)
     return group

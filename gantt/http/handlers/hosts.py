@@ -29,86 +29,86 @@ class HostsResponse(Paged, frozen=True, kw_only=True):
 
 
 class Disable(Message, frozen=True, kw_only=True):
-    """Why nothing new may land, and who says so; shown in every verdict."""
+    """Reason and author of a disabled host; shown in every verdict."""
 
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
     by: Name | None = None
 
 
-def list_hosts(world: HandlerContext, caller: Caller, query: HostsQuery) -> HostsResponse:
+def list_hosts(context: HandlerContext, caller: Caller, query: HostsQuery) -> HostsResponse:
     """List the hosts with their free room."""
-    page = world.insights.hosts(view_of(HostQuery, query, part=query.name))
+    page = context.insights.hosts(view_of(HostQuery, query, part=query.name))
     return view_of(HostsResponse, page, links=[])
 
 
-def show_host(world: HandlerContext, caller: Caller, name: str) -> HostDetail:
+def show_host(context: HandlerContext, caller: Caller, name: str) -> HostDetail:
     """Show one host: believed, reported and claimed side by side."""
-    return world.insights.host(name)
+    return context.insights.host(name)
 
 
-def show_drain(world: HandlerContext, caller: Caller, name: str) -> HostDrain:
+def show_drain(context: HandlerContext, caller: Caller, name: str) -> HostDrain:
     """Show how far a host is from being empty: the claims that remain, and what each waits for.
 
     To drain a host, disable it and ask for this until ``is_empty``.
     """
-    return world.insights.drain(name)
+    return context.insights.drain(name)
 
 
 def show_history(
-    world: HandlerContext, caller: Caller, name: str, query: HistoryQuery
+    context: HandlerContext, caller: Caller, name: str, query: HistoryQuery
 ) -> HostHistory:
     """Show what happened to a host lately, newest first, also of one that was forgotten.
 
     Registrations, what operators did, facts that changed, and claims as long as they are kept.
     """
-    return world.insights.host_history(name, query.limit)
+    return context.insights.host_history(name, query.limit)
 
 
 def disable_host(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun, body: Disable
+    context: HandlerContext, caller: Caller, name: str, query: DryRun, body: Disable
 ) -> Change[HostSummary]:
     """Let nothing new land on a host.
 
     What is there stays.  Disabling again replaces the reason.
     """
     by = body.by or caller.user or 'somebody'
-    world.insights.host_summary(name)
+    context.insights.host_summary(name)
     if query.dry_run:
         summary = f'host {name} would be disabled by {by}: {body.reason}'
-        return Change(dry_run=True, message=summary, now=world.insights.host_summary(name))
-    world.insights.offer([world.stores.hosts.disable_host(name, body.reason, by)])
+        return Change(dry_run=True, message=summary, now=context.insights.host_summary(name))
+    context.insights.offer([context.stores.hosts.disable_host(name, body.reason, by)])
     summary = f'host {name} is disabled by {by}: {body.reason}'
-    return Change(dry_run=False, message=summary, now=world.insights.host_summary(name))
+    return Change(dry_run=False, message=summary, now=context.insights.host_summary(name))
 
 
 def enable_host(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun
+    context: HandlerContext, caller: Caller, name: str, query: DryRun
 ) -> Change[HostSummary]:
     """Let new claims land on a host again."""
-    before = world.insights.host_summary(name)
+    before = context.insights.host_summary(name)
     if query.dry_run:
         return Change(dry_run=True, message=f'host {name} would be enabled', now=before)
-    world.insights.offer([world.stores.hosts.enable_host(name, caller.user or 'somebody')])
-    now = world.insights.host_summary(name)
+    context.insights.offer([context.stores.hosts.enable_host(name, caller.user or 'somebody')])
+    now = context.insights.host_summary(name)
     return Change(dry_run=False, message=f'host {name} is enabled', now=now)
 
 
 def remove_host(
-    world: HandlerContext, caller: Caller, name: str, query: DryRun
+    context: HandlerContext, caller: Caller, name: str, query: DryRun
 ) -> Change[HostSummary]:
     """Forget a host without live claims; it comes back when it registers again."""
-    before = world.insights.check_removable(name)
-    warning = _comes_back(world, before)
+    before = context.insights.check_removable(name)
+    warning = _return_warning(context, before)
     if query.dry_run:
         return Change(dry_run=True, message=f'host {name} would be forgotten{warning}', now=before)
-    world.insights.offer([world.stores.hosts.remove_host(name)])
+    context.insights.offer([context.stores.hosts.remove_host(name)])
     return Change(dry_run=False, message=f'host {name} is forgotten{warning}', now=None)
 
 
-def _comes_back(world: HandlerContext, before: HostSummary) -> str:
+def _return_warning(context: HandlerContext, before: HostSummary) -> str:
     """Return a warning about a host whose agent seems to run; empty: it does not."""
     age = before.report_age_seconds
-    if age is None or age >= world.insights.settings.stale_after_seconds:
+    if age is None or age >= context.insights.settings.stale_after_seconds:
         return ''
     return (
         f'. It reported {age:.0f} s ago: while its agent runs, it comes back with its next full '

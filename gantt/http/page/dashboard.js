@@ -49,6 +49,8 @@ function wide(element, share) {
 const number = (value) => value.toLocaleString('en');
 const count = (value, one) => `${number(value)} ${one}${value === 1 ? '' : 's'}`;
 const words = (code) => (code === 'over_committed' ? 'over-committed' : code.replaceAll('_', ' '));
+/** An outcome in words; of decisions about hosts and pools alike without a kind. */
+const outcome = (code, kind = 'host or pool') => (code === 'no_valid_host' ? `no valid ${kind}` : words(code));
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function age(seconds) {
@@ -518,9 +520,9 @@ function drawRate(activity) {
         below += value;
       }
     });
-  }, (k) => series.map((name) => `${number(activity.outcomes[name][k])} ${words(name)}`).join(', '));
-  put('rate', picture, keys(series.map((name) => [style(name), `${words(name)}: ${number(sum(activity.outcomes[name]))}`])),
-    asTable(activity, series.map((name) => [words(name), (k) => activity.outcomes[name][k] && number(activity.outcomes[name][k])])));
+  }, (k) => series.map((name) => `${number(activity.outcomes[name][k])} ${outcome(name)}`).join(', '));
+  put('rate', picture, keys(series.map((name) => [style(name), `${outcome(name)}: ${number(sum(activity.outcomes[name]))}`])),
+    asTable(activity, series.map((name) => [outcome(name), (k) => activity.outcomes[name][k] && number(activity.outcomes[name][k])])));
 }
 
 function drawWait(activity) {
@@ -565,8 +567,8 @@ function drawClaims(activity) {
 
 function funnel(hosts, steps) {
   return h('div', { class: 'bars' }, steps.map((step) => h('div', {},
-    h('div', { class: 'top' }, h('span', {}, step.filter), h('b', {}, `−${number(step.removed)}, ${number(step.left)} left`)),
-    h('div', { class: 'bar' }, wide(h('i', { class: 'left' }), step.left / hosts), wide(h('i', { class: 'gone' }), step.removed / hosts)),
+    h('div', { class: 'top' }, h('span', {}, step.filter), h('b', {}, `−${number(step.removed)}, ${number(step.remaining)} left`)),
+    h('div', { class: 'bar' }, wide(h('i', { class: 'left' }), step.remaining / hosts), wide(h('i', { class: 'gone' }), step.removed / hosts)),
     h('div', { class: 'quiet' }, step.reason, step.decisions ? ` (${count(step.decisions, 'decision')})` : ''))));
 }
 
@@ -583,12 +585,12 @@ function drawRefused(refused) {
 
 function drawDecisions(answer) {
   const row = (decision) => h('li', {}, h('button', { type: 'button', onclick: () => explain(decision.id) },
-    h('span', { class: `outcome ${decision.outcome}` }, words(decision.outcome)),
+    h('span', { class: `outcome ${decision.outcome}` }, outcome(decision.outcome, decision.kind)),
     h('span', { class: 'when' }, `${age(decision.age_seconds)} ago`),
     h('span', { class: 'why' }, decision.reason || '', decision.reason ? ' ' : '', h('span', { class: 'id' }, `request ${decision.request_id}`))));
   const body = $('decisions').querySelector('.body');
   replaced(body, ...answer.decisions.map(row));
-  if (!answer.decisions.length) note('decisions', chosen.outcome ? `No decision that came out ${words(chosen.outcome)} is kept.` : 'No decision is kept yet.', false);
+  if (!answer.decisions.length) note('decisions', chosen.outcome ? `No decision that came out ${outcome(chosen.outcome)} is kept.` : 'No decision is kept yet.', false);
 }
 
 // -- plans of groups ------------------------------------------------------------------------------
@@ -619,7 +621,7 @@ function drawZones(tree) {
   $('zones').hidden = !tree.children.length && !tree.parents.length;
   const cell = (value, kind) => h('td', { class: kind || null }, value);
   const above = tree.parents.map((zone) => h('tr', {},
-    cell(`${zone.name} (above)`), cell(zone.enabled ? 'may ask' : 'disabled'), cell(''), cell(''), cell(''), cell(number(zone.claims), 'number')));
+    cell(`${zone.name} (parent)`), cell(zone.enabled ? 'may ask' : 'disabled'), cell(''), cell(''), cell(''), cell(number(zone.claims), 'number')));
   const below = tree.children.map((zone) => h('tr', {},
     cell([zone.name, zone.last_resort ? h('span', { class: 'quiet' }, ' last resort') : null]),
     cell([h('span', { class: `outcome ${zone.state}` }, words(zone.state)), zone.problem ? h('div', { class: 'quiet' }, zone.problem) : null]),
@@ -658,7 +660,7 @@ function drawExplanation(found) {
   const more = found.members.length - members.length;
   const ofReports = found.kind === 'host' && found.members.some((member) => member.host || member.scores.length); // pools never report
   return [
-    h('p', {}, h('span', { class: `outcome ${found.outcome}` }, words(found.outcome)), `, ${age(found.age_seconds)} ago: ${number(found.count)} × ${found.shape}`),
+    h('p', {}, h('span', { class: `outcome ${found.outcome}` }, outcome(found.outcome, found.kind)), `, ${age(found.age_seconds)} ago: ${number(found.count)} × ${found.shape}`),
     found.reason ? h('p', {}, found.reason) : null,
     ...found.nearest.map((line) => h('p', {}, `Nearest: ${line}`)),
     found.contradiction ? h('p', {}, `${found.contradiction.says}: ${found.contradiction.rules.join('; ')}`) : null,

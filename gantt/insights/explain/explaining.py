@@ -13,20 +13,20 @@ import msgspec
 import numpy as np
 
 from gantt.core.messages.request import RequestKind, SelectDestinations
+from gantt.core.messages.zone_step import ExplainedShare, ZoneExplanation
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import (
-    CHOSEN,
-    PASSED,
+    CHOSEN_VERDICT,
+    PASSED_VERDICT,
     Decision,
     FilterCount,
     MemberDecision,
     Score,
     Selection,
     ZoneStep,
+    plain_text,
 )
 from gantt.core.records.decision_codec import StoredDecision
-from gantt.core.records.rule_texts import plain_text
-from gantt.core.zones.messages import ExplainedShare, ZoneExplanation
 from gantt.insights import views
 from gantt.insights.explain import wording
 from gantt.insights.views import Explanation, HostScore, MemberExplanation, ScoreRow, Step
@@ -38,12 +38,12 @@ FINALISTS_SHOWN = 5
 HOSTS_SHOWN = 10
 CONFLICTS_SHOWN = 5
 #: Columns of the screen that a weigher takes in the score table.
-_ACROSS = 11
+_LABEL_WIDTH = 11
 
 
 def shape_of(request: SelectDestinations) -> str:
     """Return the flavor's name, where it has one, and what each member needs."""
-    needs = wording.needs(request.spec)
+    needs = wording.needs_text(request.spec)
     name = request.spec.flavor.name
     return f'{name} ({needs})' if name else needs
 
@@ -69,7 +69,7 @@ def explain(
     """
     decision, request = stored.decision, stored.request
     kind = request.spec.kind.value
-    verdicts = list(_verdicts(decision, kind, provider_ids, host, steps)) if host else []
+    verdicts = list(_host_verdicts(decision, kind, provider_ids, host, steps)) if host else []
     explanation = views.view_of(
         Explanation,
         decision,
@@ -80,9 +80,9 @@ def explain(
         oldest_report_age_seconds=round(decision.age_seconds, 3),
         origin=request.origin,
         trace=request.trace,
-        created_at=views.when(created_at),
-        age_seconds=views.age(now, created_at),
-        members=[_member(decision, member, request) for member in decision.members],
+        created_at=views.utc_text(created_at),
+        age_seconds=views.age_seconds(now, created_at),
+        members=[_member_explanation(decision, member, request) for member in decision.members],
         host_verdicts=verdicts,
         host_filters=steps[1] if steps else [],
         host_filters_when=steps[0] if steps else '',
@@ -91,7 +91,8 @@ def explain(
         lines=[],
     )
     return msgspec.structs.replace(
-        explanation, lines=list(_lines(explanation, bool(request and request.dry_run), is_stored))
+        explanation,
+        lines=list(_explanation_lines(explanation, bool(request and request.dry_run), is_stored)),
     )
 
 
@@ -101,12 +102,17 @@ def funnel(hosts: int, member: MemberDecision) -> list[Step]:
     for count in member.filters:
         remaining -= count.removed
         steps.append(
-            Step(filter=count.name, removed=count.removed, left=remaining, reason=_why(count))
+            Step(
+                filter=count.name,
+                removed=count.removed,
+                remaining=remaining,
+                reason=_removal_reason(count),
+            )
         )
     return steps
 
 
-def _why(count: FilterCount) -> str:
+def _removal_reason(count: FilterCount) -> str:
     """Return the reason of a removal; with several parts each with its number."""
     parts = count.detail.get('parts')
     if not parts or sum(parts.values()) != count.removed:
@@ -118,7 +124,7 @@ def _why(count: FilterCount) -> str:
     )
 
 
-def _member(
+def _member_explanation(
     decision: Decision, member: MemberDecision, request: SelectDestinations
 ) -> MemberExplanation:
     chosen = member.selection
@@ -131,28 +137,28 @@ def _member(
         # The amount granted, where a range was requested.
         resources=(chosen.resources if chosen else {}) or requested,
         funnel=funnel(decision.hosts, member),
-        scores=[_score(score, chosen) for score in member.scores],
+        scores=[_score_row(score, chosen) for score in member.scores],
     )
 
 
-def _score(score: Score, chosen: Selection | None) -> ScoreRow:
+def _score_row(score: Score, chosen: Selection | None) -> ScoreRow:
     is_chosen = chosen is not None and score.provider_id == chosen.provider_id
     return views.view_of(ScoreRow, score, chosen=is_chosen)
 
 
 def _host_scores(members: Iterable[MemberDecision], provider_id: int) -> Iterable[HostScore]:
     for member in members:
-        for place, score in enumerate(member.scores, 1):
+        for rank, score in enumerate(member.scores, 1):
             if score.provider_id == provider_id:
                 yield HostScore(
                     member=member.member,
-                    place=place,
-                    of=len(member.scores),
-                    score=_score(score, member.selection),
+                    rank=rank,
+                    survivors=len(member.scores),
+                    score=_score_row(score, member.selection),
                 )
 
 
-def _verdicts(
+def _host_verdicts(
     decision: Decision,
     kind: str,
     provider_ids: bytes,
@@ -161,7 +167,7 @@ def _verdicts(
 ) -> Iterable[str]:
     name, provider_id = host
     # Each filter's evaluation of the host alone, where that is of the host as it was.
-    alone = {step.filter: step.why for step in steps[1]} if steps and steps[0] == 'then' else {}
+    reasons = {step.filter: step.why for step in steps[1]} if steps and steps[0] == 'then' else {}
     ids = np.frombuffer(provider_ids, np.int64)
     places = np.flatnonzero(ids == provider_id)
     if not len(places):
@@ -172,128 +178,139 @@ def _verdicts(
             yield f'member {member.member}: no verdict of {name} is kept'
             continue
         verdict = member.verdicts[int(places[0])]
-        if verdict == CHOSEN:
+        if verdict == CHOSEN_VERDICT:
             sentence = 'was chosen'
-        elif verdict == PASSED:
+        elif verdict == PASSED_VERDICT:
             sentence = f'passed every filter, another {kind} was chosen'
             if member.selection is None:
                 sentence = 'passed every filter, but the request was not placed'
         elif verdict < len(member.filters):
             step = member.filters[verdict]
-            sentence = f'was removed by {step.name}: {alone.get(step.name) or step.reason}'
+            sentence = f'was removed by {step.name}: {reasons.get(step.name) or step.reason}'
         else:
-            sentence = f'has a verdict that is not known here ({verdict})'
+            sentence = f'has an unknown verdict ({verdict})'
         yield f'member {member.member}: {name} {sentence}'
 
 
 # -- lines ---------------------------------------------------------------------
-def with_zones(found: Explanation, below: dict[str, ZoneExplanation]) -> Explanation:
+def with_zone_explanations(
+    explanation: Explanation, below: dict[str, ZoneExplanation]
+) -> Explanation:
     """Return an explanation with the explanations of child zones, by name."""
     if not below:
-        return found
-    old_lines = list(lines_of(found.zones))
-    new_lines = list(lines_of(found.zones, below))
-    at = found.lines.index(old_lines[0])
-    lines = [*found.lines[:at], *new_lines, *found.lines[at + len(old_lines) :]]
-    return msgspec.structs.replace(found, zones_explained=below, lines=lines)
+        return explanation
+    old_lines = list(zone_lines(explanation.zones))
+    new_lines = list(zone_lines(explanation.zones, below))
+    at = explanation.lines.index(old_lines[0])
+    lines = [*explanation.lines[:at], *new_lines, *explanation.lines[at + len(old_lines) :]]
+    return msgspec.structs.replace(explanation, zones_explained=below, lines=lines)
 
 
-def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
+def _explanation_lines(explanation: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
     sentence = [
-        found.outcome.replace('_', ' '),
+        wording.outcome_text(explanation.outcome, explanation.kind),
         'dry run' if dry_run else '',
-        f'{wording.age(found.age_seconds)} ago' if is_stored else '',
+        f'{wording.age_text(explanation.age_seconds)} ago' if is_stored else '',
     ]
-    yield f'{", ".join(filter(None, sentence))}: {found.count} × {found.shape}'
-    if found.reason:
-        yield from wrap(found.reason)
-    if found.contradiction is not None and any(
-        rule != plain_text(rule) for rule in found.contradiction.rules
+    yield f'{", ".join(filter(None, sentence))}: {explanation.count} × {explanation.shape}'
+    if explanation.reason:
+        yield from wrapped_lines(explanation.reason)
+    if explanation.contradiction is not None and any(
+        rule != plain_text(rule) for rule in explanation.contradiction.rules
     ):
         # The reason is worded for the requester, and names only an operator's rule.
-        yield from wrap(f'rules:   {"; ".join(found.contradiction.rules)}')
-    for line in found.added:
-        yield from wrap(f'added:   {line}')
-    for line in _nearest(found):
-        yield from wrap(f'nearest: {line}')
-    yield from lines_of(found.zones, found.zones_explained)
-    for line in found.host_verdicts:
-        yield from wrap(line)
-    yield from _host_filters(found)
-    yield from _places(found)
+        yield from wrapped_lines(f'rules:   {"; ".join(explanation.contradiction.rules)}')
+    for line in explanation.added:
+        yield from wrapped_lines(f'added:   {line}')
+    for line in _nearest_lines(explanation):
+        yield from wrapped_lines(f'nearest: {line}')
+    yield from zone_lines(explanation.zones, explanation.zones_explained)
+    for line in explanation.host_verdicts:
+        yield from wrapped_lines(line)
+    yield from _host_filter_lines(explanation)
+    yield from _rank_lines(explanation)
     yield ''
-    yield from _where(found) if found.members or not found.zones else ()
+    yield from (
+        _host_count_lines(explanation) if explanation.members or not explanation.zones else ()
+    )
     # Members without a host come first.
-    groups = sorted(_alike(found.members), key=lambda group: group[0].host is not None)
+    groups = sorted(
+        _members_alike(explanation.members), key=lambda group: group[0].host is not None
+    )
     for members in groups[:MEMBERS_SHOWN]:
-        yield from _about(found, members)
+        yield from _member_lines(explanation, members)
     more = sum(map(len, groups[MEMBERS_SHOWN:]))
     if more:
-        yield f'and {wording.count(more, "more member")}; -f json has them all'
+        yield f'and {wording.counted_noun(more, "more member")}; -f json has them all'
         yield ''
-    for line in found.relaxed:
-        yield from wrap(f'given up: {line}')
-    yield from _races(found)
+    for line in explanation.relaxed:
+        yield from wrapped_lines(f'given up: {line}')
+    yield from _lost_race_lines(explanation)
     if is_stored:
-        yield f'decision {found.id}'
-        yield f'request  {found.request_id}'
-        yield from [f'asked as {found.origin}'] if found.origin else []
-    yield from [f'trace    {found.trace}'] if found.trace else []
-    yield from _decided(found)
+        yield f'decision {explanation.id}'
+        yield f'request  {explanation.request_id}'
+        yield from [f'asked as {explanation.origin}'] if explanation.origin else []
+    yield from [f'trace    {explanation.trace}'] if explanation.trace else []
+    yield from _decision_lines(explanation)
 
 
-def _decided(found: Explanation) -> Iterable[str]:
+def _decision_lines(explanation: Explanation) -> Iterable[str]:
     """Yield the lines with the worker and the data of a decision."""
     facts = (
-        f'by {found.worker}' if found.worker else '',
-        f'attempt {found.attempts}',
-        *_of_table(found),
+        f'by {explanation.worker}' if explanation.worker else '',
+        f'attempt {explanation.attempts}',
+        *_table_text(explanation),
     )
-    yield from wrap(f'decided  {", ".join(filter(None, facts))}', 9)
-    if not found.members and found.zones:
+    yield from wrapped_lines(f'decided  {", ".join(filter(None, facts))}', 9)
+    if not explanation.members and explanation.zones:
         return  # its own table was not decided on
-    configuration_text = f', configuration {found.config_digest}' if found.config_digest else ''
-    source = 'oldest report' if _has_reports(found) else 'table'
-    yield from wrap(
-        f'         {source} {found.oldest_report_age_seconds:.1f} s old{configuration_text}', 9
+    configuration_text = (
+        f', configuration {explanation.config_digest}' if explanation.config_digest else ''
+    )
+    source = 'oldest report' if _has_reports(explanation) else 'table'
+    yield from wrapped_lines(
+        f'         {source} {explanation.oldest_report_age_seconds:.1f} s old{configuration_text}',
+        9,
     )
 
 
-def _has_reports(found: Explanation) -> bool:
+def _has_reports(explanation: Explanation) -> bool:
     """Return whether there were finalists that report: pools never do."""
-    of_hosts = found.kind == RequestKind.HOST.value
-    return of_hosts and any(member.host or member.scores for member in found.members)
+    of_hosts = explanation.kind == RequestKind.HOST.value
+    return of_hosts and any(member.host or member.scores for member in explanation.members)
 
 
-def _of_table(found: Explanation) -> list[str]:
-    if found.zones and not found.members:
+def _table_text(explanation: Explanation) -> list[str]:
+    if explanation.zones and not explanation.members:
         return []
-    return [f'table {found.table_seq}', f'seed {found.seed}']
+    return [f'table {explanation.table_seq}', f'seed {explanation.seed}']
 
 
-def _nearest(found: Explanation) -> Iterable[str]:
+def _nearest_lines(explanation: Explanation) -> Iterable[str]:
     """Return the smallest changes that help; with members where they help only some."""
-    if not found.members:
-        return found.nearest
-    failed = found.members[-1].member + 1
-    if failed == found.count:
-        return found.nearest
+    if not explanation.members:
+        return explanation.nearest
+    failed = explanation.members[-1].member + 1
+    if failed == explanation.count:
+        return explanation.nearest
     # The first line states for the whole request that fewer members fit.
-    fewer = min(len(found.members) - 1, 1)
-    sentence = [f'member {failed} of {found.count} {line}' for line in found.nearest[fewer:]]
-    return [*found.nearest[:fewer], *sentence]
+    fewer = min(len(explanation.members) - 1, 1)
+    sentence = [
+        f'member {failed} of {explanation.count} {line}' for line in explanation.nearest[fewer:]
+    ]
+    return [*explanation.nearest[:fewer], *sentence]
 
 
-def _host_filters(found: Explanation) -> Iterable[str]:
-    if not found.host_filters:
+def _host_filter_lines(explanation: Explanation) -> Iterable[str]:
+    if not explanation.host_filters:
         return
     when = {
-        'then': f'each filter on its own, on the {found.kind} as it was then',
-        'now': f'each filter on its own, on the {found.kind} as it is now (the table of then is '
-        'gone)',
+        'then': f'each filter on its own, on the {explanation.kind} as it was then',
+        'now': f'each filter on its own, on the {explanation.kind} as it is now '
+        '(the table of then is gone)',
     }
-    yield from wrap(f'  {when[found.host_filters_when]}', 4)
-    evaluated = [step for step in found.host_filters if step.passes is not None]
+    yield from wrapped_lines(f'  {when[explanation.host_filters_when]}', 4)
+    evaluated = [step for step in explanation.host_filters if step.passes is not None]
     size = max((len(step.filter) for step in evaluated), default=0)
     for step in evaluated:
         head = f'  {"passes" if step.passes else "REMOVES"}'
@@ -301,35 +318,37 @@ def _host_filters(found: Explanation) -> Iterable[str]:
         sentence = facts if step.passes else step.why
         if not step.passes and facts and not any(map(str.isdigit, step.why)):
             sentence = f'{step.why} ({facts})'
-        yield from wrap(f'{head:<9}  {step.filter:<{size}}  {sentence}'.rstrip(), size + 13)
-    silent = len(found.host_filters) - len(evaluated)
+        yield from wrapped_lines(
+            f'{head:<9}  {step.filter:<{size}}  {sentence}'.rstrip(), size + 13
+        )
+    silent = len(explanation.host_filters) - len(evaluated)
     if silent:
-        yield f'  {wording.count(silent, "further filter")} did not concern the request'
+        yield f'  {wording.counted_noun(silent, "further filter")} did not concern the request'
 
 
-def _places(found: Explanation) -> Iterable[str]:
+def _rank_lines(explanation: Explanation) -> Iterable[str]:
     """Yield the rank of the requested host among those that no filter removed."""
-    for rank in found.host_scores[:MEMBERS_SHOWN]:
-        yield from wrap(
-            f'  member {rank.member}: {rank.score.host} is number {rank.place} of {rank.of} by '
-            f'weighted score, with {rank.score.total:.4g}',
+    for ranked in explanation.host_scores[:MEMBERS_SHOWN]:
+        yield from wrapped_lines(
+            f'  member {ranked.member}: {ranked.score.host} is number {ranked.rank} of '
+            f'{ranked.survivors} by weighted score, with {ranked.score.total:.4g}',
             4,
         )
-        weighted = rank.score.weighted
+        weighted = ranked.score.weighted
         useful = [
             weigher
-            for weigher in range(len(found.weighers))
+            for weigher in range(len(explanation.weighers))
             if weigher < len(weighted) and weighted[weigher]
         ]
-        yield from _parts(found.weighers, rank.score, useful)
-    more = len(found.host_scores) - MEMBERS_SHOWN
+        yield from _weigher_parts(explanation.weighers, ranked.score, useful)
+    more = len(explanation.host_scores) - MEMBERS_SHOWN
     if more > 0:
-        yield f'  and of {wording.count(more, "more member")}; -f json has them all'
+        yield f'  and of {wording.counted_noun(more, "more member")}; -f json has them all'
 
 
-def _where(found: Explanation) -> Iterable[str]:
+def _host_count_lines(explanation: Explanation) -> Iterable[str]:
     """Yield the number of placed members and the hosts with their counts, for many members."""
-    members = found.members
+    members = explanation.members
     if len(members) <= MEMBERS_SHOWN:
         return
     hosts = collections.Counter(member.host for member in members if member.host)
@@ -343,63 +362,66 @@ def _where(found: Explanation) -> Iterable[str]:
     ]
     more = f' and {len(hosts) - HOSTS_SHOWN} more' if len(hosts) > HOSTS_SHOWN else ''
     if placed:
-        yield from wrap(
-            f'{placed_text} on {wording.count(len(hosts), found.kind)}: {", ".join(shown)}{more}'
+        yield from wrapped_lines(
+            f'{placed_text} on {wording.counted_noun(len(hosts), explanation.kind)}: '
+            f'{", ".join(shown)}{more}'
         )
     else:
-        yield f'none of {len(members)} members has a {found.kind}'
+        yield f'none of {len(members)} members has a {explanation.kind}'
     yield ''
 
 
-def _races(found: Explanation) -> Iterable[str]:
-    for line in found.conflicts[:CONFLICTS_SHOWN]:
-        yield from wrap(f'lost a race and planned again: {line}')
-    if len(found.conflicts) > CONFLICTS_SHOWN:
-        yield f'and {len(found.conflicts) - CONFLICTS_SHOWN} more lost races'
-    if found.spread > 1:
-        yield from wrap(f'picked by the seed among the best {found.spread}: races were lost')
+def _lost_race_lines(explanation: Explanation) -> Iterable[str]:
+    for line in explanation.conflicts[:CONFLICTS_SHOWN]:
+        yield from wrapped_lines(f'lost a race and planned again: {line}')
+    if len(explanation.conflicts) > CONFLICTS_SHOWN:
+        yield f'and {len(explanation.conflicts) - CONFLICTS_SHOWN} more lost races'
+    if explanation.spread > 1:
+        yield from wrapped_lines(
+            f'picked by the seed among the best {explanation.spread}: races were lost'
+        )
 
 
-def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
-    """Return members grouped so that refused ones with the same funnel are listed once."""
+def _members_alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
+    """Return members grouped so that refused ones with equal funnels are listed once."""
     alike = itertools.groupby(
         members, lambda member: member.funnel if member.host is None else member.member
     )
     return [list(group) for _, group in alike]
 
 
-def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable[str]:
+def _member_lines(explanation: Explanation, members: Sequence[MemberExplanation]) -> Iterable[str]:
     first = members[0]
-    if len(found.members) > 1 or first.host:
+    if len(explanation.members) > 1 or first.host:
         which = f'member {first.member}'
         if len(members) > 1:
             which = f'members {first.member} to {members[-1].member}'
-        where = f' on {first.host}' if first.host else f': no {found.kind}'
-        yield from wrap(f'{which}{where}')
-    yield from _funnel(found, first)
+        where = f' on {first.host}' if first.host else f': no {explanation.kind}'
+        yield from wrapped_lines(f'{which}{where}')
+    yield from _funnel_lines(explanation, first)
     if first.scores:
-        yield from _scores(found, first)
+        yield from _score_lines(explanation, first)
     if first.alternates:
-        yield from wrap(f'  alternates: {", ".join(first.alternates)}', 14)
+        yield from wrapped_lines(f'  alternates: {", ".join(first.alternates)}', 14)
     yield ''
 
 
-def _funnel(found: Explanation, member: MemberExplanation) -> Iterable[str]:
+def _funnel_lines(explanation: Explanation, member: MemberExplanation) -> Iterable[str]:
     steps = [step for step in member.funnel if step.removed]
     size = max((len(step.filter) for step in steps), default=0)
-    digits = len(str(found.hosts))
-    yield f'  {wording.count(found.hosts, found.kind)}'
+    digits = len(str(explanation.hosts))
+    yield f'  {wording.counted_noun(explanation.hosts, explanation.kind)}'
     for step in steps:
         removed = f'-{step.removed}'
-        head = f'  {step.left:>{digits}} left  {removed:>{digits + 1}} {step.filter:<{size}}  '
-        yield from wrap(head + step.reason, len(head))
+        head = f'  {step.remaining:>{digits}} left  {removed:>{digits + 1}} {step.filter:<{size}}  '
+        yield from wrapped_lines(head + step.reason, len(head))
     silent = len(member.funnel) - len(steps)
     if silent:
-        yield f'  {wording.count(silent, "further filter")} removed none'
+        yield f'  {wording.counted_noun(silent, "further filter")} removed none'
 
 
-def _scores(found: Explanation, member: MemberExplanation) -> Iterable[str]:
-    weighers = found.weighers
+def _score_lines(explanation: Explanation, member: MemberExplanation) -> Iterable[str]:
+    weighers = explanation.weighers
     shown = list(member.scores[:FINALISTS_SHOWN])
     chosen = next((score for score in member.scores if score.chosen), None)
     if chosen is not None and chosen not in shown:
@@ -412,15 +434,15 @@ def _scores(found: Explanation, member: MemberExplanation) -> Iterable[str]:
     size = min(30, max(4, *(len(score.host) for score in shown)))
     # The heaviest where there is no room for all; below the table all are listed.
     weight = {i: max(abs(score.weighted[i]) for score in shown) for i in useful}
-    heaviest = sorted(useful, key=lambda i: -weight[i])[: (WIDTH - size - 13) // _ACROSS]
+    heaviest = sorted(useful, key=lambda i: -weight[i])[: (WIDTH - size - 13) // _LABEL_WIDTH]
     across = sorted(heaviest)
     total_text = f' of {member.survivors}' if member.survivors > len(shown) else ''
     best = f'{len(shown)}'
     if chosen is not None and chosen not in member.scores[:FINALISTS_SHOWN]:
         best = f'{len(shown) - 1} and the chosen one'
     yield f'  best {best}{total_text} that passed, by weighted score'
-    titles = ''.join(f'  {_short(weighers[i]):>9}' for i in across)
-    yield f'    {found.kind.upper():<{size}}    TOTAL{titles}'
+    titles = ''.join(f'  {_short_name(weighers[i]):>9}' for i in across)
+    yield f'    {explanation.kind.upper():<{size}}    TOTAL{titles}'
     for score in shown:
         mark = '>' if score.chosen else ' '
         parts = ''.join(f'  {score.weighted[i] + 0.0:>9.4g}' for i in across)  # never "-0"
@@ -428,27 +450,29 @@ def _scores(found: Explanation, member: MemberExplanation) -> Iterable[str]:
     if not useful:
         yield '    no weigher preferred any of them; the tie is broken by the seed'
     if chosen is not None and useful:
-        yield from wrap(f'  {chosen.host}: raw → normalized → weighted', 4)
-        yield from _parts(weighers, chosen, useful)
+        yield from wrapped_lines(f'  {chosen.host}: raw → normalized → weighted', 4)
+        yield from _weigher_parts(weighers, chosen, useful)
 
 
-def _parts(weighers: Sequence[str], score: ScoreRow, useful: Sequence[int]) -> Iterable[str]:
+def _weigher_parts(
+    weighers: Sequence[str], score: ScoreRow, useful: Sequence[int]
+) -> Iterable[str]:
     """Yield the scores of a host by each of some weighers."""
-    names = [_short(weighers[i]) for i in useful]
+    names = [_short_name(weighers[i]) for i in useful]
     pad = max(map(len, names), default=0)
     for i, name in zip(useful, names, strict=True):
         raw, normalized, weighted = score.raw[i], score.normalized[i], score.weighted[i]
         yield f'    {name:<{pad}}  {raw:.7g} → {normalized:.4g} → {weighted + 0.0:.4g}'
 
 
-def _short(weigher: str) -> str:
+def _short_name(weigher: str) -> str:
     name = weigher.removesuffix('Weigher')
     for long, short in (('ServerGroup', 'Grp'), ('Soft', ''), ('AntiAffinity', 'Anti')):
         name = name.replace(long, short)
     return name[:9]
 
 
-def wrap(text: str, indent: int = 2) -> list[str]:
+def wrapped_lines(text: str, indent: int = 2) -> list[str]:
     """Return a line wrapped to the width, continuation lines indented."""
     if len(text) <= WIDTH:
         return [text]
@@ -468,7 +492,7 @@ def wrap(text: str, indent: int = 2) -> list[str]:
 ZONES_SHOWN, FILTERS_SHOWN = 20, 3
 
 
-def lines_of(
+def zone_lines(
     steps: Sequence[ZoneStep], below: Mapping[str, ZoneExplanation] | None = None
 ) -> Iterable[str]:
     """Yield the zones of a decision, those with members first.
@@ -481,61 +505,65 @@ def lines_of(
     first = sorted(steps, key=lambda step: (not step.taken, not step.round, bool(step.zone)))
     width = min(24, max(len(step.zone or 'this zone') for step in first[:ZONES_SHOWN]))
     for step in first[:ZONES_SHOWN]:
-        yield f'  {step.zone or "this zone":<{width}}  {_what(step)}'
+        yield f'  {step.zone or "this zone":<{width}}  {_step_text(step)}'
         explanation = (below or {}).get(step.zone)
         if explanation is not None:
-            yield from _below(explanation, width + 4)
+            yield from _zone_explanation_lines(explanation, width + 4)
     if len(steps) > ZONES_SHOWN:
-        yield f'  and {wording.count(len(steps) - ZONES_SHOWN, "more zone")}; -f json has them all'
+        rest = wording.counted_noun(len(steps) - ZONES_SHOWN, 'more zone')
+        yield f'  and {rest}; -f json has them all'
 
 
-def _below(found: ZoneExplanation, indent: int) -> Iterable[str]:
+def _zone_explanation_lines(explanation: ZoneExplanation, indent: int) -> Iterable[str]:
     """Yield the explanation of a zone and those below it, which it does not name."""
     margin = ' ' * indent
-    if found.hosts and not found.zones:
-        yield f'{margin}there: {_hosts(found.hosts, found.survivors, found.removed)}'
+    if explanation.hosts and not explanation.zones:
+        hosts = _hosts_text(explanation.hosts, explanation.survivors, explanation.removed)
+        yield f'{margin}there: {hosts}'
     number = 0
-    for share in found.zones:
+    for share in explanation.zones:
         number += not share.is_own
         who = 'its own hosts' if share.is_own else f'a zone below it ({number})'
-        yield f'{margin}{who}: {_what(share)}'
+        yield f'{margin}{who}: {_step_text(share)}'
         if share.below is not None:
-            yield from _below(share.below, indent + 2)
+            yield from _zone_explanation_lines(share.below, indent + 2)
 
 
-def _what(one: ZoneStep | ExplainedShare) -> str:
+def _step_text(one: ZoneStep | ExplainedShare) -> str:
     parts = []
     if one.round:
-        parts.append(f'round {one.round}, after {_ms(one.after)}, for {_ms(one.seconds)}')
+        parts.append(
+            f'round {one.round}, after {_ms_text(one.queried_after)}, for {_ms_text(one.seconds)}'
+        )
     if one.outcome:
         if one.hosts:  # a zone of another owner does not say how many it has
-            parts.append(_hosts(one.hosts, one.survivors, one.removed))
-        parts.append(_offers(one))
-    elif one.by:
-        parts.append(f'not queried ({one.by}): {one.reason}')
+            parts.append(_hosts_text(one.hosts, one.survivors, one.removed))
+        parts.append(_offers_text(one))
+    elif one.strategy:
+        parts.append(f'not queried ({one.strategy}): {one.reason}')
     elif one.round:
         parts.append(f'no answer: {one.reason}')
     else:
         parts.append(f'not queried: {one.reason}')
     if one.taken:
-        parts.append(f'takes {wording.count(one.taken, "member")}')
+        parts.append(f'takes {wording.counted_noun(one.taken, "member")}')
     return '; '.join(parts)
 
 
-def _offers(one: ZoneStep | ExplainedShare) -> str:
+def _offers_text(one: ZoneStep | ExplainedShare) -> str:
     if not one.offers:
         return 'no offer'
     if one.outcome and isinstance(one, ZoneStep) and one.reason:
-        return f'{wording.count(one.offers, "offer")}: {one.reason}'
+        return f'{wording.counted_noun(one.offers, "offer")}: {one.reason}'
     level = f', level {one.level}' if one.level else ''
-    return f'{wording.count(one.offers, "offer")}, the best {one.score:.3f}{level}'
+    return f'{wording.counted_noun(one.offers, "offer")}, the best {one.score:.3f}{level}'
 
 
-def _hosts(hosts: int, survivors: int, removed: Mapping[str, int]) -> str:
+def _hosts_text(hosts: int, survivors: int, removed: Mapping[str, int]) -> str:
     most = sorted(removed.items(), key=lambda pair: (-pair[1], pair[0]))[:FILTERS_SHOWN]
     why = f' ({", ".join(f"{name} removed {count}" for name, count in most)})' if most else ''
     return f'{survivors} of {hosts} hosts fit{why}'
 
 
-def _ms(seconds: float) -> str:
+def _ms_text(seconds: float) -> str:
     return f'{seconds * 1000:.0f} ms'

@@ -10,14 +10,16 @@ import queue
 import threading
 import time
 import uuid
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from oslo_serialization import jsonutils
 
 from gantt import exceptions
 from gantt.rpc.amqp import envelope, publisher, queues
-from gantt.rpc.amqp.connection import FAILED
+from gantt.rpc.amqp.connection import BROKER_ERRORS
 from gantt.rpc.amqp.reader import QueueReader
+from gantt.rpc.amqp.timers import in_thread
 
 LOG = logging.getLogger(__name__)
 
@@ -36,12 +38,12 @@ class NoReply(Exception):
 
 
 class PendingCall:
-    """A published call, until its answer is taken."""
+    """A published call, until its result is read."""
 
     def __init__(
         self, waiting: _AnswersByCall, msg_id: str, method: str, seconds: float, end: float
     ) -> None:
-        self._waiting = waiting
+        self._answers_by_call = waiting
         self._msg_id = msg_id
         self._method = method
         self._seconds = seconds
@@ -54,20 +56,30 @@ class PendingCall:
         :raises PayloadTooLarge: the answer is not read
         :raises NoReply: no answer came in time
         """
-        answers = self._waiting[self._msg_id]
+        with contextlib.closing(self.results()) as results:
+            for result in results:
+                return result
+        raise NoReply(f'no answer to {self._method} within {self._seconds:.1f} s')
+
+    def results(self) -> Generator[Any, None, None]:
+        """Yield the result of each server that the call went to, until its time is over.
+
+        :raises GanttError, PayloadTooLarge: as :meth:`result`
+        """
+        answers = self._answers_by_call[self._msg_id]
         try:
             while True:
                 answer = answers.get(timeout=max(0.001, self._end - time.monotonic()))
                 if isinstance(answer, envelope.Head):
                     raise _too_large(self._method, answer.size)
                 if answer.get('failure'):
-                    raise envelope.raised(answer['failure'])
+                    raise envelope.error_in_reply(answer['failure'])
                 if answer.get('ending'):  # else the server is at it
-                    return answer.get('result')
+                    yield answer.get('result')
         except queue.Empty:
-            raise NoReply(f'no answer to {self._method} within {self._seconds:.1f} s') from None
+            return
         finally:
-            del self._waiting[self._msg_id]
+            del self._answers_by_call[self._msg_id]
 
 
 class RpcCaller:
@@ -94,12 +106,14 @@ class RpcCaller:
         version: str,
         context: dict[str, Any],
         seconds: float,
+        also: Iterable[str] = (),
     ) -> PendingCall:
         """Publish a call; its :meth:`PendingCall.result` must be taken, which forgets it.
 
-        :param topic: of all servers, or that of one
+        :param topic: topic of all servers, or of one server
+        :param also: further topics for the same call; a topic without a listener is left out
         :raises BrokerUnavailable: the broker does not take it in time
-        :raises publisher.Undeliverable: no server has ever listened there
+        :raises publisher.Undeliverable: no queue is bound there: no server listens
         """
         end = time.monotonic() + seconds
         reply_queue = self._listening()
@@ -107,8 +121,11 @@ class RpcCaller:
         self._answers[msg_id] = queue.SimpleQueue()
         around = {'_msg_id': msg_id, '_reply_q': reply_queue, '_timeout': None}
         try:
-            message = _message(method, args, version, context) | around
+            message = _message_fields(method, args, version, context) | around
             self.send(exchange, topic, message, max(0.001, end - time.monotonic()), True)
+            for other in also:
+                with contextlib.suppress(exceptions.BrokerUnavailable, publisher.Undeliverable):
+                    self.send(exchange, other, message, max(0.001, end - time.monotonic()), True)
         except BaseException:
             del self._answers[msg_id]
             raise
@@ -128,7 +145,7 @@ class RpcCaller:
 
         :raises BrokerUnavailable, publisher.Undeliverable: as :meth:`begin`
         """
-        self.send(exchange, topic, _message(method, args, version, context))
+        self.send(exchange, topic, _message_fields(method, args, version, context))
 
     def send(
         self,
@@ -140,16 +157,16 @@ class RpcCaller:
     ) -> None:
         """Publish a message in its envelope.
 
-        :param seconds: to wait for the broker
-        :param expires: the broker throws it away after them
+        :param seconds: how long to wait for the broker's confirm
+        :param expires: whether the broker drops the message after ``seconds``
         :raises BrokerUnavailable, publisher.Undeliverable: as :meth:`begin`
         """
         text = jsonutils.dumps(message | {'_unique_id': uuid.uuid4().hex})
-        body = envelope.packed(text)
+        body = envelope.envelope_body(text)
         rabbit = self._carrier.rabbit
         with self._carrier.sender() as connection:
             queues.ensure_exchange(connection, exchange, rabbit)
-            publisher.send(
+            publisher.publish(
                 connection,
                 exchange,
                 topic,
@@ -167,7 +184,7 @@ class RpcCaller:
         """
         with self._lock:
             if self._reader is None:
-                reply_queue = queues.of_replies(self._carrier.user, self._carrier.rabbit)
+                reply_queue = queues.reply_queue(self._carrier.user, self._carrier.rabbit)
                 answers = _Answers(self._answers)
                 reader = QueueReader(
                     self._carrier.connection(),
@@ -179,15 +196,17 @@ class RpcCaller:
                 )
                 try:
                     reader.start(is_patient=False)
-                except FAILED as e:
-                    raise self._carrier.away(e) from None
-                self._reader, self.reply_queue = reader, reply_queue.name
+                except BROKER_ERRORS as e:
+                    raise self._carrier.unavailable(e) from None
+                self._reader = reader
+                self.reply_queue = reply_queue.name
             return self.reply_queue
 
     def receives_answers(self, seconds: float) -> bool:
         """Return whether answers reach this process, by sending one to its own queue.
 
-        True also where the broker does not take it: then what fails is not the receiving.
+        True also where the broker does not accept the message: then it is not the receiving that
+        fails.
         """
         reply_queue = self.reply_queue
         if not reply_queue:
@@ -196,7 +215,7 @@ class RpcCaller:
         answers = self._answers[msg_id] = queue.SimpleQueue()
         try:
             with self._carrier.sender() as connection, connection.answered_within(seconds):
-                queues.send_to_self(connection, reply_queue, envelope.answer(msg_id))
+                queues.send_to_self(connection, reply_queue, envelope.reply_body(msg_id))
             answers.get(timeout=seconds)
         except queue.Empty:
             return False
@@ -212,7 +231,10 @@ class RpcCaller:
         self._lock = threading.Lock()
         reader, self._reader = self._reader, None
         if reader is not None:
-            _let_go(reader)
+            reader.end()
+            reader.connection.break_connection()
+            # The connection may be stuck: no other thread waits for its end.
+            in_thread(reader.close, 'rpc-close')
 
     def stop(self) -> None:
         """Receive no more answers."""
@@ -226,30 +248,30 @@ class _Answers:
     """Answers that a connection receives, for the calls that wait for them."""
 
     def __init__(self, waiting: _AnswersByCall) -> None:
-        self._waiting = waiting
-        self._last: Any = None
+        self._answers_by_call = waiting
+        self._last_answer: Any = None
 
     def receive(self, _queue: queues.Queue, raw: Any) -> None:
-        """Hand an answer to its call, if that waits still."""
-        self._last = raw
+        """Hand an answer to its call, if the call still waits."""
+        self._last_answer = raw
         try:
-            answer: Any = envelope.bounded(raw, ANSWER_BYTES_MAX)
+            answer: Any = envelope.bounded_body(raw, ANSWER_BYTES_MAX)
             msg_id: Any
             if isinstance(answer, envelope.Head):
                 msg_id = answer.address.get('_msg_id')
             else:
-                answer = jsonutils.loads(envelope.opened(answer))
+                answer = jsonutils.loads(envelope.message_text(answer))
                 msg_id = answer.get('_msg_id')
-            waiting = self._waiting.get(msg_id)
+            waiting = self._answers_by_call.get(msg_id)
         except Exception as e:  # a foreign body may break a decoder in any way
-            LOG.warning('Reply cannot be read: error=%s', envelope.refusal(e))
+            LOG.warning('Reply cannot be read and is dropped: error=%s', envelope.decode_refusal(e))
             return
         if waiting is not None:
             waiting.put(answer)
 
     def acknowledge(self) -> None:
-        """Acknowledge what was received."""
-        raw, self._last = self._last, None
+        """Acknowledge the answers received so far."""
+        raw, self._last_answer = self._last_answer, None
         if raw is not None:
             raw.channel.basic_ack(raw.delivery_tag, multiple=True)
 
@@ -263,19 +285,7 @@ def _too_large(method: str, size: int) -> exceptions.PayloadTooLarge:
     )
 
 
-def _let_go(reader: QueueReader) -> None:
-    """End a reader whose connection may be stuck, in a thread that no other waits for."""
-    reader.end()
-    reader.connection.cut()
-    threading.Thread(target=_close, args=(reader,), name='rpc-close', daemon=True).start()
-
-
-def _close(reader: QueueReader) -> None:
-    with contextlib.suppress(Exception):
-        reader.close()
-
-
-def _message(
+def _message_fields(
     method: str, args: dict[str, Any], version: str, context: dict[str, Any]
 ) -> dict[str, Any]:
     fields = {f'_context_{name}': value for name, value in context.items()}

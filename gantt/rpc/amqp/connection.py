@@ -7,6 +7,7 @@ that uses oslo.messaging has them.
 
 import contextlib
 import errno
+import functools
 import logging
 import math
 import os
@@ -30,24 +31,24 @@ from kombu.transport import pyamqp
 LOG = logging.getLogger(__name__)
 
 #: Scheme of the broker within the process, as oslo.messaging has it.
-IN_PROCESS = 'kombu+memory'
+IN_PROCESS_SCHEME = 'kombu+memory'
 
 #: Errors of a broker that is away, or that ends a connection.
-AWAY = (OperationalError, amqp.RecoverableConnectionError, OSError)
+BROKER_AWAY_ERRORS = (OperationalError, amqp.RecoverableConnectionError, OSError)
 #: Errors of a broker that is away, or that refuses.
-FAILED = (*AWAY, amqp.AMQPError)
+BROKER_ERRORS = (*BROKER_AWAY_ERRORS, amqp.AMQPError)
 
 #: Bytes read at once: some twenty calls of Nova, or a hundred of our own.
-READ_AHEAD = 1 << 17
+READ_AHEAD_BYTES = 1 << 17
 #: Seconds for the broker to agree to the end of a connection.
 CLOSE_SECONDS = 2.0
 
 #: A frame of AMQP 0-9-1 (section 2.3.5): type, channel and size come before the payload, and a
 #: mark after it.
-_BEFORE, _END = 7, 0xCE
-_frame = struct.Struct('>BHI').unpack_from
+_FRAME_HEADER_BYTES, _FRAME_END_MARK = 7, 0xCE
+_unpack_frame_header = struct.Struct('>BHI').unpack_from
 #: Errors of a socket that is not broken.
-_NOT_NOW = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
+_WOULD_BLOCK_ERRNOS = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 #: Values of ``ssl_version`` -> name in the standard library, which may lack it.
 _TLS_VERSIONS = {
     'sslv2': 'PROTOCOL_SSLv2',
@@ -60,7 +61,7 @@ _TLS_VERSIONS = {
 
 
 # -- reading ahead -----------------------------------------------------------------------------
-class ReadsAhead:
+class ReadAheadTransport:
     """A transport of py-amqp that reads as much as is there, not each frame in three pieces.
 
     :ivar unread: bytes read off the socket that belong to later frames
@@ -81,29 +82,30 @@ class ReadsAhead:
         """
         while True:
             unread = self.unread
-            if len(unread) > _BEFORE:
-                kind, channel, size = _frame(unread)
+            if len(unread) > _FRAME_HEADER_BYTES:
+                kind, channel, size = _unpack_frame_header(unread)
                 if size > self.frame_max:
                     raise amqp.UnexpectedFrame(
                         f'Received a frame of {size} bytes while expecting {self.frame_max} at most'
                     )
-                end = _BEFORE + size
+                end = _FRAME_HEADER_BYTES + size
                 if len(unread) > end:
-                    if unread[end] != _END:
+                    if unread[end] != _FRAME_END_MARK:
                         raise amqp.UnexpectedFrame(
-                            f'Received frame_end {unread[end]:#04x} while expecting {_END:#04x}'
+                            f'Received frame_end {unread[end]:#04x} '
+                            f'while expecting {_FRAME_END_MARK:#04x}'
                         )
                     self.unread = unread[end + 1 :]
-                    return kind, channel, unread[_BEFORE:end]
+                    return kind, channel, unread[_FRAME_HEADER_BYTES:end]
             self.unread = unread + self._receive()
 
     def _receive(self) -> bytes:
         try:
-            received: bytes = self.sock.recv(READ_AHEAD)
+            received: bytes = self.sock.recv(READ_AHEAD_BYTES)
         except TimeoutError:
             raise
         except OSError as e:
-            if e.errno not in _NOT_NOW:
+            if e.errno not in _WOULD_BLOCK_ERRNOS:
                 self.connected = False
             raise
         except (AttributeError, ValueError):  # another thread closed it
@@ -118,15 +120,18 @@ class ReadsAhead:
     def has_frame(self) -> bool:
         """True where a whole frame was read off the socket already."""
         unread = self.unread
-        return len(unread) > _BEFORE and len(unread) > _BEFORE + _frame(unread)[2]
+        return (
+            len(unread) > _FRAME_HEADER_BYTES
+            and len(unread) > _FRAME_HEADER_BYTES + _unpack_frame_header(unread)[2]
+        )
 
 
-class AheadTcp(ReadsAhead, TCPTransport):
-    pass
+class ReadAheadTcp(ReadAheadTransport, TCPTransport):
+    """A TCP transport that reads ahead."""
 
 
-class AheadTls(ReadsAhead, SSLTransport):
-    pass
+class ReadAheadTls(ReadAheadTransport, SSLTransport):
+    """A TLS transport that reads ahead."""
 
 
 class _AmqpConnection(pyamqp.Connection):
@@ -137,7 +142,7 @@ class _AmqpConnection(pyamqp.Connection):
     ) -> Any:
         names = ('read_timeout', 'write_timeout')
         kwargs |= dict(zip(names, args, strict=False))
-        make = AheadTls if ssl else AheadTcp
+        make = ReadAheadTls if ssl else ReadAheadTcp
         return make(host, connect_timeout=connect_timeout, ssl=ssl, **kwargs)
 
 
@@ -153,14 +158,14 @@ class Connection:
 
     :param url: ``oslo_messaging.TransportURL``
     :param rabbit: [oslo_messaging_rabbit], with what the URL adds
-    :ivar is_amqp: whether it speaks AMQP, to a broker outside of this process
+    :ivar is_amqp: whether the connection speaks AMQP, to a broker outside of this process
     :ivar raw: py-amqp's connection, or that of the in-process broker; None where it is not open
     :ivar transport: py-amqp's transport below it: asking ``raw`` for it may connect again
     :ivar declared: exchanges that exist, as far as this connection knows
     """
 
     def __init__(self, url: Any, rabbit: Any) -> None:
-        self.is_amqp = url.transport != IN_PROCESS
+        self.is_amqp = url.transport != IN_PROCESS_SCHEME
         self.raw: Any = None
         self.transport: Any = None
         self.declared: set[str] = set()
@@ -200,11 +205,11 @@ class Connection:
         self.used_at = time.monotonic()
 
     def _bound_waits(self, sock: Any) -> None:
-        """Let no read or write last longer than the broker may be silent."""
+        """Bound each read and write of a socket by the time for which the broker may be silent."""
         seconds = self._rabbit.heartbeat_timeout_threshold or None
         sock.settimeout(seconds)
         if seconds:
-            # Of Linux alone.
+            # Only on Linux.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, math.ceil(seconds * 1000))
 
     def channel(self) -> Any:
@@ -212,32 +217,32 @@ class Connection:
         return self._hosts[0].transport.create_channel(self.raw)
 
     def wait(self, seconds: float) -> None:
-        """Handle what comes next.
+        """Wait for the broker's next frame and handle it.
 
         :raises TimeoutError: nothing came in time
         """
         self._hosts[0].transport.drain_events(self.raw, timeout=seconds)
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send a heartbeat where one is due, and check that those of the broker come.
 
-        :raises amqp.ConnectionForced: it has been silent for too long
+        :raises amqp.ConnectionForced: the broker has been silent for too long
         """
         if self.is_amqp and self._rabbit.heartbeat_timeout_threshold > 0:
             self.raw.heartbeat_tick(rate=self._rabbit.heartbeat_rate)
 
-    def tend(self) -> None:
-        """Read and send heartbeats of a connection that is idle.
+    def keep_alive(self) -> None:
+        """Read and send heartbeats of an idle connection.
 
-        :raises Exception: it broke
+        :raises Exception: the connection broke
         """
         with contextlib.suppress(TimeoutError):
             while True:
                 self.wait(0.001)
-        self.beat()
+        self.send_heartbeat()
 
-    def cut(self) -> None:
-        """Break it, so that the thread that reads it finds it broken.  Any thread.
+    def break_connection(self) -> None:
+        """Break the connection, so that the thread that reads it ends.  Any thread.
 
         Not by the socket's own method: that of TLS drops what a read needs.
         """
@@ -245,7 +250,7 @@ class Connection:
             socket.socket.shutdown(self.transport.sock, socket.SHUT_RDWR)
 
     def drop(self) -> None:
-        """Let go of it without a word to the broker, which may be silent."""
+        """Close the socket without a message to the broker, which may be silent."""
         raw, self.raw, self.transport, self.held = self.raw, None, None, None
         self.declared.clear()
         if raw is not None:
@@ -256,7 +261,7 @@ class Connection:
                     self._hosts[0].transport.close_connection(raw)
 
     def close(self) -> None:
-        """Close it as the broker wants it, within a bound."""
+        """Close the connection by the protocol's handshake, within a bound."""
         if self.is_amqp and self.is_open:
             with contextlib.suppress(Exception):  # whatever it raises, it is of no more use
                 self.transport.sock.settimeout(CLOSE_SECONDS)
@@ -267,7 +272,7 @@ class Connection:
     def answered_within(self, seconds: float) -> Iterator[None]:
         """Bound each wait for the broker.
 
-        :raises OSError: inside, where it falls silent; then it is dropped
+        :raises OSError: raised inside where the broker falls silent; the connection is dropped then
         """
         transport = self.transport
         try:
@@ -280,7 +285,7 @@ class Connection:
 
 def _hosts(url: Any, rabbit: Any) -> list[kombu.Connection]:
     """Return how to connect to each host of a URL."""
-    if url.transport == IN_PROCESS:
+    if url.transport == IN_PROCESS_SCHEME:
         return [kombu.Connection(f'memory://{url.virtual_host or ""}')]
     places = [(host.hostname, host.port, host.username, host.password) for host in url.hosts]
     return [
@@ -305,8 +310,12 @@ def _hosts(url: Any, rabbit: Any) -> list[kombu.Connection]:
                         f'{os.path.basename(sys.argv[0])}:{os.getpid()}:{uuid.uuid4()}'
                     ),
                 },
-                'on_blocked': _on_blocked,
-                'on_unblocked': _on_unblocked,
+                'on_blocked': functools.partial(
+                    LOG.error, 'The broker has blocked the connection: reason=%s'
+                ),
+                'on_unblocked': functools.partial(
+                    LOG.info, 'The broker has unblocked the connection'
+                ),
             },
         )
         for name, port, user, password in places or [('', None, '', '')]
@@ -314,7 +323,7 @@ def _hosts(url: Any, rabbit: Any) -> list[kombu.Connection]:
 
 
 def _tls(rabbit: Any, host: str | None) -> Any:
-    """Return the parameters of TLS to a host; False: it is not used.
+    """Return the parameters of TLS to a host; False: TLS is not used.
 
     :raises ValueError: the version is unknown here
     """
@@ -343,11 +352,3 @@ def tls_version(name: str) -> int:
     if version is None:
         raise ValueError(f'ssl_version {name!r} is unknown here')
     return int(version)
-
-
-def _on_blocked(reason: str) -> None:
-    LOG.error('The broker has blocked the connection: reason=%s', reason)
-
-
-def _on_unblocked() -> None:
-    LOG.info('The broker has unblocked the connection')

@@ -19,11 +19,11 @@ from gantt.rpc.amqp.reader import QueueReader
 LOG = logging.getLogger(__name__)
 
 #: Messages taken by one read at most.
-TAKEN_TOGETHER = 64
+MESSAGES_PER_READ_MAX = 64
 #: Seconds to gather casts: no caller waits for them, and many are taken at once.
 GATHER_SECONDS = 0.05
 #: Last messages whose ids are kept: a sender that publishes again has sent one twice.
-REMEMBERED = 16
+REMEMBERED_MESSAGE_IDS = 16
 
 
 class Handler(Protocol):
@@ -45,65 +45,52 @@ class Handler(Protocol):
     def handle(self, message: Incoming) -> None:
         """Handle a message."""
 
-    def undecodable(self, error: Exception, body: bytes) -> None:
+    def reject_undecodable(self, error: Exception, body: bytes) -> None:
         """Handle a body that is no message, and was rejected."""
 
 
 class Consumer:
-    """Queues of one topic: the one that processes share, that of this one, the broadcasts.
+    """Consumer of one topic's queues: shared by all processes, of this process, of broadcasts.
 
     :param target: ``oslo_messaging.Target``: exchange, topic, server
+    :ivar reader: its connection, by which the consumer is started and stopped
     """
 
     def __init__(self, carrier: Any, target: Any, handler: Handler) -> None:
         self._carrier = carrier
         self._handler = handler
-        self._seen: collections.deque[Any] = collections.deque(maxlen=REMEMBERED)
+        self._seen_message_ids: collections.deque[Any] = collections.deque(
+            maxlen=REMEMBERED_MESSAGE_IDS
+        )
         # Messages taken and not acknowledged yet.
         self._channel: Any = None
-        self._last = self._waiting = 0
-        self._held = False
+        self._last_delivery_tag = self._unacknowledged_count = 0
+        self._is_held = False
         self._topic = target.topic
         connection, rabbit = carrier.connection(), carrier.rabbit
         self._is_amqp = connection.is_amqp
-        self._together = 1
+        self._messages_per_read = 1
         if self._is_amqp:
             prefetch = rabbit.rabbit_qos_prefetch_count
             # So that the broker goes on sending meanwhile.
-            together_max = prefetch // 2 if prefetch else TAKEN_TOGETHER
-            self._together = max(1, min(TAKEN_TOGETHER, together_max))
-        self._queues = queues.of_topic(target.exchange, target.topic, target.server, rabbit)
+            together_max = prefetch // 2 if prefetch else MESSAGES_PER_READ_MAX
+            self._messages_per_read = max(1, min(MESSAGES_PER_READ_MAX, together_max))
+        self._queues = queues.queues_of_topic(target.exchange, target.topic, target.server, rabbit)
         self.reader = QueueReader(
             connection,
             self._queues,
             self._receive,
             rabbit,
             f'rpc-{target.topic}',
-            together=self._together,
+            together=self._messages_per_read,
             taken=self._acknowledge,
             gather_seconds=GATHER_SECONDS if handler.undecoded is not None else 0.0,
         )
 
-    def start(self) -> None:
-        """Declare the queues and consume.  A broker that is away is tried again and again.
-
-        :raises Exception: the broker refuses
-        """
-        self.reader.start()
-
     @property
-    def lent(self) -> QueueReader | None:
-        """Its connection, for a thread that reads it itself; None within a process."""
+    def lendable_reader(self) -> QueueReader | None:
+        """The consumer's connection, for another thread to read; None for the in-process broker."""
         return self.reader if self._is_amqp else None
-
-    @property
-    def channel(self) -> Any:
-        """Its channel, new after each reconnection; None before the start and after the end."""
-        return self.reader.channel
-
-    def stop(self) -> None:
-        """Stop consuming.  May take a second."""
-        self.reader.stop()
 
     def close(self) -> None:
         """Acknowledge all that was received, and let go of the connection."""
@@ -119,72 +106,73 @@ class Consumer:
     def _receive(self, queue: queues.Queue, raw: Any) -> None:
         """Handle a message, in the thread that reads.
 
-        :raises OSError: the connection broke; what was not acknowledged comes again
+        :raises OSError: the connection broke; the broker redelivers what was not acknowledged
         """
-        if self._held and self.reader.give_back(raw):
+        if self._is_held and self.reader.give_back(raw):
             return
         if raw.channel is not self._channel:
             # Connected anew: the broker sends again what was not acknowledged.
-            self._channel, self._waiting = raw.channel, 0
+            self._channel = raw.channel
+            self._unacknowledged_count = 0
         queues.note_offset(queue, raw)
         handler = self._handler
         run = message = None
         try:
-            body = envelope.bounded(raw, handler.bytes_max)
+            body = envelope.bounded_body(raw, handler.bytes_max)
             if handler.undecoded is not None and not isinstance(body, Head):
                 run = handler.undecoded(body)
             if run is not None:
                 handler.run_undecoded(run, body)
             else:
-                message = envelope.incoming(self._carrier, body)
+                message = envelope.decode_message(self._carrier, body)
         except Exception as e:  # a foreign body may break a decoder in any way
             # Not requeued: it would break the next one, too.  The broker may dead-letter it.
             raw.channel.basic_reject(raw.delivery_tag, requeue=False)
             LOG.debug('Message cannot be decoded and is rejected', exc_info=e)
-            handler.undecodable(envelope.refusal(e), envelope.as_bytes(raw.body))
+            handler.reject_undecodable(envelope.decode_refusal(e), envelope.as_bytes(raw.body))
             return
         if message is None:
-            self._handled(raw)
+            self._note_handled(raw)
             return
         message.channel = raw.channel
         message.redelivered = bool(raw.delivery_info.get('redelivered'))
         method = message.method
         if message.is_whole_text and isinstance(method, str) and method in handler.repeatable:
             handler.handle(message)
-            self._handled(raw)
+            self._note_handled(raw)
             return
         message.keep(body)
-        self._handled(raw)
+        self._note_handled(raw)
         self._acknowledge()
-        if message.unique_id is not None and message.unique_id in self._seen:
+        if message.unique_id is not None and message.unique_id in self._seen_message_ids:
             LOG.info('Message arrived twice and is handled once: unique_id=%s', message.unique_id)
             return
-        self._seen.append(message.unique_id)
+        self._seen_message_ids.append(message.unique_id)
         handler.handle(message)
 
-    def _handled(self, raw: Any) -> None:
-        """Note that a message is to be acknowledged, with others that are there already."""
-        self._last = raw.delivery_tag
-        self._waiting += 1
-        if self._waiting >= self._together:
+    def _note_handled(self, raw: Any) -> None:
+        """Record that a message is to be acknowledged, together with others that have arrived."""
+        self._last_delivery_tag = raw.delivery_tag
+        self._unacknowledged_count += 1
+        if self._unacknowledged_count >= self._messages_per_read:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        if self._waiting:
-            self._waiting = 0
-            self._channel.basic_ack(self._last, multiple=self._is_amqp)
+        if self._unacknowledged_count:
+            self._unacknowledged_count = 0
+            self._channel.basic_ack(self._last_delivery_tag, multiple=self._is_amqp)
 
     # -- the shared queue, paused ----------------------------------------------------------------
     @property
     def is_held(self) -> bool:
-        """True where nothing is to be taken off the queue that other processes consume as well."""
-        return self._held
+        """True where consuming of the queue shared with other processes is suspended."""
+        return self._is_held
 
     def hold(self, held: bool) -> None:
-        """Stop taking from the shared queue, or take again; the reader's thread does it soon.
+        """Suspend consuming of the shared queue, or resume it; the reader's thread does so soon.
 
-        The queues for this process alone are not affected.  Any thread may call it.
+        The queues that only this process reads are not affected.  Any thread may call it.
         """
-        if self._held != held and self._is_amqp:
-            self._held = held
+        if self._is_held != held and self._is_amqp:
+            self._is_held = held
             self.reader.hold([self._topic] if held else [])

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import amqp
 
@@ -26,18 +26,18 @@ from gantt.rpc.amqp import envelope
 LOG = logging.getLogger(__name__)
 
 #: Bytes kept of each body; longer ones are cut.
-STORED_BYTES = envelope.STORED_BYTES
+STORED_BYTES = envelope.STORED_BODY_BYTES
 #: Letters that may wait for the thread.
-WAITING = 200
+WAITING_DEAD_LETTERS_MAX = 200
 #: Shares that the queue is divided into; a sender has one.
-SHARES = 20
+SENDER_SHARES = 20
 #: Senders that are counted separately; the one that has sent nothing for longest is dropped.
 SENDERS_MAX = 10_000
 #: Characters of the body in a log line.
 EXTRACT_CHARACTERS = 160
 
 #: Errors where the message is at fault; sending it again changes nothing.
-_AT_FAULT = (
+_MESSAGE_ERRORS = (
     exceptions.InvalidMessage,
     exceptions.PayloadTooLarge,
     exceptions.UnsupportedVersion,
@@ -54,22 +54,15 @@ _SENDER = tuple(
 )
 
 
-class DeadLetter(NamedTuple):
-    """A message, as it is published."""
-
-    body: bytes
-    headers: dict[str, Any]
-
-
-def at_fault(error: BaseException) -> bool:
-    """Return whether a message, or a defect of ours, is to blame, and not the circumstances."""
-    if isinstance(error, _AT_FAULT) or isinstance(error.__context__, _AT_FAULT):
+def is_message_at_fault(error: BaseException) -> bool:
+    """Return whether an error is due to the message or a defect of ours, not to an outage."""
+    if isinstance(error, _MESSAGE_ERRORS) or isinstance(error.__context__, _MESSAGE_ERRORS):
         return True
     return not (isinstance(error, exceptions.GanttError) or getattr(error, 'is_wire_error', False))
 
 
 def masked(body: bytes) -> bytes:
-    """Return the body without anything that resembles a secret."""
+    """Return the body with everything that resembles a secret masked."""
     return _SECRET.sub(rb'\1***', body)
 
 
@@ -100,39 +93,39 @@ def sender(body: bytes) -> bytes:
     return next((match[1] for match in matches if match), b'')
 
 
-class Shares:
+class SenderQuotas:
     """Counts of letters that each sender may still put into the queue.  Not thread-safe.
 
-    :param most: letters of one sender in ``seconds``
-    :param seconds: as long as the queue keeps a letter
+    :param most: letters that one sender may have in ``seconds``
+    :param seconds: seconds for which the queue keeps a letter
     """
 
     def __init__(
         self, most: int, seconds: float, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._most = most
+        self._sender_max = most
         self._seconds = seconds
         self._monotonic = monotonic
         self._sent: collections.OrderedDict[bytes, tuple[float, int]] = collections.OrderedDict()
 
-    def take(self, who: bytes) -> bool:
+    def count_dead_letter(self, who: bytes) -> bool:
         """Count one more letter; False where the share is used up."""
         now = self._monotonic()
         since, sent = self._sent.get(who, (now, 0))
         if now - since >= self._seconds:
             since, sent = now, 0
-        self._sent[who] = since, min(sent + 1, self._most)
+        self._sent[who] = since, min(sent + 1, self._sender_max)
         self._sent.move_to_end(who)
         while len(self._sent) > SENDERS_MAX:
             self._sent.popitem(last=False)
-        return sent < self._most
+        return sent < self._sender_max
 
 
 class DeadLetters:
     """A publisher of messages that cannot be handled.  May be used from any thread.
 
     :param carrier: transport of the broker
-    :param server: our name in the letters
+    :param server: name of this server in the letters
     :param count: ``Recorder.count``
     """
 
@@ -141,24 +134,27 @@ class DeadLetters:
         self._conf = conf
         self._server = server
         self._count = count
-        self._waiting: collections.deque[DeadLetter] = collections.deque()
-        self._shares = Shares(
-            max(1, conf.dead_letters_max // SHARES), float(conf.dead_letter_seconds)
+        self._waiting: collections.deque[amqp.Message] = collections.deque()
+        self._shares = SenderQuotas(
+            max(1, conf.dead_letters_max // SENDER_SHARES), float(conf.dead_letter_seconds)
         )
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
 
     def put(self, body: bytes, error: Exception, **about: str) -> None:
-        """Keep a message, if it is at fault and there is a queue for it; never waits or raises.
+        """Store a message that is at fault, where there is a queue for it; never wait or raise.
 
         :param about: further headers: topic, method, request
         """
-        if not self._conf.dead_letter_queue or not at_fault(error):
+        if not self._conf.dead_letter_queue or not is_message_at_fault(error):
             return
-        dead_letter = DeadLetter(
+        dead_letter = amqp.Message(
             masked(body[:STORED_BYTES]),
-            {
+            content_type='application/octet-stream',  # so that it is not decoded by mistake
+            delivery_mode=2,
+            timestamp=int(time.time()),
+            application_headers={
                 'code': getattr(error, 'code', 'gantt.error'),
                 'problem': f'{error}'[:1000] or type(error).__name__,
                 'bytes': envelope.size_of(body),
@@ -167,10 +163,10 @@ class DeadLetters:
             },
         )
         with self._changed:
-            if not self._shares.take(sender(dead_letter.body)):
+            if not self._shares.count_dead_letter(sender(dead_letter.body)):
                 self._count('gantt_dead_letters_total', 1, outcome='over_quota')
                 return
-            if self._stopping or len(self._waiting) >= WAITING:
+            if self._stopping or len(self._waiting) >= WAITING_DEAD_LETTERS_MAX:
                 self._count('gantt_dead_letters_total', 1, outcome='dropped')
                 return
             self._waiting.append(dead_letter)
@@ -180,7 +176,7 @@ class DeadLetters:
             self._changed.notify()
 
     def stop(self, seconds: float = 2.0) -> None:
-        """Publish what waits, then end."""
+        """Publish the letters that wait, then stop."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -197,7 +193,7 @@ class DeadLetters:
                 return
             self._publish(batch)
 
-    def _publish(self, batch: collections.deque[DeadLetter]) -> None:
+    def _publish(self, batch: collections.deque[amqp.Message]) -> None:
         name = self._conf.dead_letter_queue
         total = len(batch)
         try:
@@ -212,7 +208,7 @@ class DeadLetters:
                     arguments=queue_arguments(self._conf, rabbit.rabbit_quorum_queue),
                 )
                 while batch:
-                    channel.basic_publish(_message(batch[0]), exchange='', routing_key=name)
+                    channel.basic_publish(batch[0], exchange='', routing_key=name)
                     batch.popleft()
         except Exception as e:  # sockets, AMQP, TLS: letters are not worth more than a line
             self._count('gantt_dead_letters_total', len(batch), outcome='dropped')
@@ -224,13 +220,3 @@ class DeadLetters:
                 e,
             )
         self._count('gantt_dead_letters_total', total - len(batch), outcome='kept')
-
-
-def _message(dead_letter: DeadLetter) -> Any:
-    return amqp.Message(
-        dead_letter.body,
-        content_type='application/octet-stream',  # so that it is not decoded by mistake
-        delivery_mode=2,
-        timestamp=int(time.time()),
-        application_headers=dead_letter.headers,
-    )

@@ -3,7 +3,7 @@
 
 py-amqp hands each frame to a chain of its own.  Here it gets the first frame of what a transport
 that reads ahead has read: it waits, notices that a connection broke, and does all that is no
-delivery.  The complete deliveries behind that frame are taken at once.  Anything unexpected is
+delivery.  The complete deliveries after that frame are taken at once.  Anything unexpected is
 left where it is, for py-amqp to read and to judge: other frames, a delivery that is cut or mixed
 with frames of another channel, one that is corrupt.  So no state is kept here between two reads.
 """
@@ -17,22 +17,22 @@ from typing import Any
 from amqp.serialization import PROPERTY_CLASSES
 
 #: Deliveries in a group at most.
-GROUP_MAX = 64
+GROUPED_DELIVERIES_MAX = 64
 
 #: Frames of AMQP 0-9-1 (sections 2.3.5 and 4.2): type, channel and size come before a payload.
-_METHOD, _HEADER, _BODY, _HEARTBEAT, _END = 1, 2, 3, 8, 0xCE
-_BEFORE, _AROUND = 7, 8
-_frame = struct.Struct('>BHI').unpack_from
-_content = struct.Struct('>HHQ').unpack_from
-_CONTENT_BYTES = 12
-_tag_and_bits = struct.Struct('>QB').unpack_from
+_METHOD_FRAME, _HEADER_FRAME, _BODY_FRAME, _HEARTBEAT_FRAME, _FRAME_END_MARK = 1, 2, 3, 8, 0xCE
+_FRAME_HEADER_BYTES, _FRAME_OVERHEAD_BYTES = 7, 8
+_unpack_frame_header = struct.Struct('>BHI').unpack_from
+_unpack_content_header = struct.Struct('>HHQ').unpack_from
+_CONTENT_HEADER_BYTES = 12
+_unpack_tag_and_bits = struct.Struct('>QB').unpack_from
 #: basic.deliver: class 60, method 60.
-_BASIC = 60
-_DELIVER = b'\0\x3c\0\x3c'
+_BASIC_CLASS = 60
+_DELIVER_METHOD = b'\0\x3c\0\x3c'
 
 _ENCODING = 'utf-8'
 #: Longer properties differ from message to message, or come from unusual senders.
-_REMEMBERED_BYTES = 128
+_CACHED_PROPERTIES_BYTES_MAX = 128
 
 
 class Delivery:
@@ -83,11 +83,11 @@ class Delivery:
     def frames(self) -> list[tuple[int, int, bytes]]:
         """Return its frames as py-amqp reads them off a socket."""
         content_frames = [
-            (_METHOD, self.channel_id, self._method),
-            (_HEADER, self.channel_id, self._header),
+            (_METHOD_FRAME, self.channel_id, self._method),
+            (_HEADER_FRAME, self.channel_id, self._header),
         ]
         if isinstance(self.body, bytes) and self.body:
-            content_frames.append((_BODY, self.channel_id, self.body))
+            content_frames.append((_BODY_FRAME, self.channel_id, self.body))
         return content_frames
 
     def decode(self) -> None:
@@ -98,30 +98,30 @@ class Delivery:
                 self.body = self.body.decode(encoding)
 
 
-def parsed(channel: int, method: bytes, buffer: bytes, start: int) -> Delivery | None:
+def parse_delivery(channel: int, method: bytes, buffer: bytes, start: int) -> Delivery | None:
     """Return a delivery whose method was read, and whose content begins at ``start``.
 
     None where the content is incomplete, not in one piece, or not valid.
     """
-    info = _info(method)
+    info = _delivery_info(method)
     if info is None:
         return None
     end = len(buffer)
-    stop = _payload_end(buffer, start, end, _HEADER, channel)
-    if stop < start + _BEFORE + _CONTENT_BYTES:
+    stop = _payload_end(buffer, start, end, _HEADER_FRAME, channel)
+    if stop < start + _FRAME_HEADER_BYTES + _CONTENT_HEADER_BYTES:
         return None
-    header = buffer[start + _BEFORE : stop]
-    kind, _, size = _content(header)
-    properties = _properties(header[_CONTENT_BYTES:]) if kind == _BASIC else None
+    header = buffer[start + _FRAME_HEADER_BYTES : stop]
+    kind, _, size = _unpack_content_header(header)
+    properties = _properties(header[_CONTENT_HEADER_BYTES:]) if kind == _BASIC_CLASS else None
     if properties is None:
         return None
     offset, remaining, pieces = stop + 1, size, []
     while remaining > 0:
-        stop = _payload_end(buffer, offset, end, _BODY, channel)
+        stop = _payload_end(buffer, offset, end, _BODY_FRAME, channel)
         if stop < 0:
             return None
-        pieces.append(buffer[offset + _BEFORE : stop])
-        remaining -= stop - offset - _BEFORE
+        pieces.append(buffer[offset + _FRAME_HEADER_BYTES : stop])
+        remaining -= stop - offset - _FRAME_HEADER_BYTES
         offset = stop + 1
     if remaining < 0:
         return None
@@ -130,24 +130,29 @@ def parsed(channel: int, method: bytes, buffer: bytes, start: int) -> Delivery |
 
 
 def _payload_end(buffer: bytes, at: int, end: int, kind: int, channel: int) -> int:
-    """Return where the payload of a whole frame of that kind ends; -1: there is none."""
-    if end - at < _AROUND:
+    """Return the offset where the payload of a whole frame of ``kind`` ends; -1: there is none."""
+    if end - at < _FRAME_OVERHEAD_BYTES:
         return -1
-    frame_kind, frame_channel, size = _frame(buffer, at)
-    stop: int = at + _BEFORE + size
-    if frame_kind != kind or frame_channel != channel or stop >= end or buffer[stop] != _END:
+    frame_kind, frame_channel, size = _unpack_frame_header(buffer, at)
+    stop: int = at + _FRAME_HEADER_BYTES + size
+    if (
+        frame_kind != kind
+        or frame_channel != channel
+        or stop >= end
+        or buffer[stop] != _FRAME_END_MARK
+    ):
         return -1
     return stop
 
 
-def _info(method: bytes) -> dict[str, Any] | None:
-    """Return the arguments of basic.deliver; None where it is something else, or malformed."""
-    if method[:4] != _DELIVER:
+def _delivery_info(method: bytes) -> dict[str, Any] | None:
+    """Return the arguments of basic.deliver; None where the method is another, or malformed."""
+    if method[:4] != _DELIVER_METHOD:
         return None
     try:
         offset = 5 + method[4]
         consumer = method[5:offset]
-        tag, bits = _tag_and_bits(method, offset)
+        tag, bits = _unpack_tag_and_bits(method, offset)
         exchange_start = offset + 10
         exchange_end = exchange_start + method[offset + 9]
         if exchange_end + 1 + method[exchange_end] != len(method):
@@ -164,20 +169,24 @@ def _info(method: bytes) -> dict[str, Any] | None:
 
 
 def _properties(packed: bytes) -> dict[str, Any] | None:
-    return _remembered(packed) if len(packed) <= _REMEMBERED_BYTES else _read(packed)
+    return (
+        _cached_properties(packed)
+        if len(packed) <= _CACHED_PROPERTIES_BYTES_MAX
+        else _read_properties(packed)
+    )
 
 
-def _read(packed: bytes) -> dict[str, Any] | None:
-    """Return properties as py-amqp reads them; None where it raises."""
+def _read_properties(packed: bytes) -> dict[str, Any] | None:
+    """Return properties as py-amqp reads them; None where py-amqp would raise an error."""
     try:
-        properties, _ = PROPERTY_CLASSES[_BASIC](packed, 0)
+        properties, _ = PROPERTY_CLASSES[_BASIC_CLASS](packed, 0)
     except Exception:  # whatever it raises for foreign bytes
         return None
     return dict(properties)
 
 
 #: Nearly all messages of a site have one of a few sets of properties.
-_remembered = functools.lru_cache(maxsize=256)(_read)
+_cached_properties = functools.lru_cache(maxsize=256)(_read_properties)
 
 
 class GroupedFrames:
@@ -189,9 +198,11 @@ class GroupedFrames:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._transport = connection.transport
-        self._theirs: Callable[[tuple[int, int, bytes]], bool] = connection.on_inbound_frame
+        self._original_handler: Callable[[tuple[int, int, bytes]], bool] = (
+            connection.on_inbound_frame
+        )
         #: Channels on which py-amqp waits for the rest of a message.
-        self._unfinished: set[int] = set()
+        self._unfinished_channels: set[int] = set()
 
     def __call__(self, frame: tuple[int, int, bytes]) -> bool:
         """Handle a frame off the socket, and with it what was read ahead.
@@ -200,38 +211,38 @@ class GroupedFrames:
         :raises Exception: errors of py-amqp, and of the callbacks of consumers
         """
         kind, channel, payload = frame
-        if kind == _METHOD and channel not in self._unfinished:
+        if kind == _METHOD_FRAME and channel not in self._unfinished_channels:
             buffer = self._transport.unread
             group = self._group(channel, payload, buffer)
             if group:
                 self._transport.unread = buffer[group[-1].end :]
                 self._deliver(group, buffer)
                 return True
-        return self._left_to_them(frame)
+        return self._pass_to_original(frame)
 
-    def _left_to_them(self, frame: tuple[int, int, bytes]) -> bool:
+    def _pass_to_original(self, frame: tuple[int, int, bytes]) -> bool:
         kind, channel, _ = frame
-        is_done = self._theirs(frame)
+        is_done = self._original_handler(frame)
         if is_done:
-            self._unfinished.discard(channel)
-        elif kind != _HEARTBEAT:
-            self._unfinished.add(channel)
+            self._unfinished_channels.discard(channel)
+        elif kind != _HEARTBEAT_FRAME:
+            self._unfinished_channels.add(channel)
         return is_done
 
     def _group(self, channel: int, method: bytes, buffer: bytes) -> list[Delivery]:
         """Return consecutive deliveries; the method of the first has been read."""
         deliveries: list[Delivery] = []
         end, start = len(buffer), 0
-        while (delivery := parsed(channel, method, buffer, start)) is not None:
+        while (delivery := parse_delivery(channel, method, buffer, start)) is not None:
             deliveries.append(delivery)
             offset = delivery.end
-            if len(deliveries) == GROUP_MAX or end - offset < _AROUND:
+            if len(deliveries) == GROUPED_DELIVERIES_MAX or end - offset < _FRAME_OVERHEAD_BYTES:
                 break
-            _, channel, _ = _frame(buffer, offset)
-            stop = _payload_end(buffer, offset, end, _METHOD, channel)
-            if stop < 0 or channel in self._unfinished:
+            _, channel, _ = _unpack_frame_header(buffer, offset)
+            stop = _payload_end(buffer, offset, end, _METHOD_FRAME, channel)
+            if stop < 0 or channel in self._unfinished_channels:
                 break
-            method, start = buffer[offset + _BEFORE : stop], stop + 1
+            method, start = buffer[offset + _FRAME_HEADER_BYTES : stop], stop + 1
         return deliveries
 
     def _deliver(self, group: list[Delivery], buffer: bytes) -> None:
@@ -245,7 +256,7 @@ class GroupedFrames:
                     callback = channel.callbacks.get(delivery.delivery_info['consumer_tag'])
                 if callback is None:  # its consumer was cancelled
                     for frame in delivery.frames():
-                        self._left_to_them(frame)
+                        self._pass_to_original(frame)
                 else:
                     delivery.channel = channel
                     delivery.decode()
@@ -257,7 +268,7 @@ class GroupedFrames:
                 raise
 
 
-def group(connection: Any) -> None:
+def group_deliveries(connection: Any) -> None:
     """Let a connection take deliveries in groups from now on.
 
     :param connection: py-amqp's, over a transport that reads ahead; all its consumers get a

@@ -20,7 +20,7 @@ ANSWER_SECONDS = 10.0
 #: Seconds that an agent that starts waits for the first scheduler of a site.
 EXCHANGE_SECONDS = 300.0
 #: What RabbitMQ says of a queue or an exchange that somebody declared with another durability.
-_OTHER_DURABILITY = "PRECONDITION_FAILED - inequivalent arg 'durable'"
+_OTHER_DURABILITY_TEXT = "PRECONDITION_FAILED - inequivalent arg 'durable'"
 
 
 class NoExchangeYet(amqp.RecoverableConnectionError):
@@ -30,9 +30,9 @@ class NoExchangeYet(amqp.RecoverableConnectionError):
 class Queue(NamedTuple):
     """A queue to consume, and its binding.
 
-    :ivar exchange: that it is bound to; empty: the default one
-    :ivar arguments: of its declaration
-    :ivar consumer_arguments: of its consumer
+    :ivar exchange: exchange that the queue is bound to; empty: the default exchange
+    :ivar arguments: arguments of the queue's declaration
+    :ivar consumer_arguments: arguments of the queue's consumer
     """
 
     name: str
@@ -51,10 +51,10 @@ def is_durable(rabbit: Any) -> bool:
     return bool(rabbit.amqp_durable_queues or rabbit.rabbit_quorum_queue)
 
 
-def check(rabbit: Any) -> None:
+def check_rabbit_options(rabbit: Any) -> None:
     """Check options of [oslo_messaging_rabbit] that exclude each other.
 
-    :raises ValueError: they do
+    :raises ValueError: two options exclude each other
     """
     if rabbit.rabbit_quorum_queue and rabbit.rabbit_ha_queues:
         raise ValueError('rabbit_quorum_queue and rabbit_ha_queues are both set')
@@ -87,8 +87,8 @@ def _consumer_arguments(rabbit: Any) -> dict[str, Any]:
     return {'x-cancel-on-ha-failover': True} if rabbit.enable_cancel_on_failover else {}
 
 
-def of_topic(exchange: str, topic: str, server: str, rabbit: Any) -> list[Queue]:
-    """Return the queue that servers share, that of this one, and that of broadcasts."""
+def queues_of_topic(exchange: str, topic: str, server: str, rabbit: Any) -> list[Queue]:
+    """Return a topic's queues: shared by all servers, of this server, of broadcasts."""
     consumer = _consumer_arguments(rabbit)
     named = [
         Queue(
@@ -105,7 +105,7 @@ def of_topic(exchange: str, topic: str, server: str, rabbit: Any) -> list[Queue]
         for name in (topic, f'{topic}.{server}')
     ]
     is_quorum = rabbit.rabbit_transient_quorum_queue
-    name = f'{topic}_fanout_{_unique(rabbit, server)}'
+    name = f'{topic}_fanout_{_unique_queue_name(rabbit, server)}'
     arguments = _arguments(rabbit, is_quorum=is_quorum, is_transient=True)
     if rabbit.rabbit_stream_fanout:
         name, arguments = f'{topic}_fanout', {'x-queue-type': 'stream'}
@@ -120,19 +120,19 @@ def of_topic(exchange: str, topic: str, server: str, rabbit: Any) -> list[Queue]
     ]
 
 
-def of_replies(user: str, rabbit: Any) -> Queue:
+def reply_queue(user: str, rabbit: Any) -> Queue:
     """Return a queue for answers to calls of this process."""
     is_quorum = rabbit.rabbit_transient_quorum_queue
     return Queue(
-        reply_prefix(user) + _unique(rabbit, uuid.uuid4().hex),
+        reply_prefix(user) + _unique_queue_name(rabbit, uuid.uuid4().hex),
         durable=is_quorum,
         arguments=_arguments(rabbit, is_quorum=is_quorum, is_transient=True),
         consumer_arguments=_consumer_arguments(rabbit),
     )
 
 
-def _unique(rabbit: Any, name: str) -> str:
-    """Return a name of this process; the same after a restart where that is configured."""
+def _unique_queue_name(rabbit: Any, name: str) -> str:
+    """Return a queue name of this process; the same after a restart where that is configured."""
     if rabbit.use_queue_manager:
         return f'{rabbit.hostname}:{rabbit.processname}:{name}'
     return uuid.uuid4().hex
@@ -172,7 +172,7 @@ class Declarer:
         try:
             self._declare(connection, queue)
         except amqp.PreconditionFailed as e:
-            if _OTHER_DURABILITY not in str(e) or not queue.durable:
+            if _OTHER_DURABILITY_TEXT not in str(e) or not queue.durable:
                 raise
             # Somebody else made it first, from another configuration.
             self._declare(connection, queue._replace(durable=False))
@@ -238,7 +238,7 @@ def ensure_exchange(connection: Connection, exchange: str, rabbit: Any) -> None:
                     )
                 break
             except amqp.PreconditionFailed as e:
-                if not durable or _OTHER_DURABILITY not in str(e):
+                if not durable or _OTHER_DURABILITY_TEXT not in str(e):
                     raise
     connection.declared.add(exchange)
 
@@ -278,7 +278,7 @@ def channel_of(connection: Connection) -> Iterator[Any]:
 
 
 def send_to_self(connection: Connection, queue: str, body: bytes) -> None:
-    """Publish to a queue of our own.
+    """Publish a message to a queue of this process.
 
     The message goes through an exchange of the queue's name: writing to the default one takes
     a permission that reaches every queue.  Where the connection breaks, the exchange is deleted

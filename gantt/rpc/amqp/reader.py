@@ -6,22 +6,28 @@ one reads the socket itself, between its other tasks, as long as it keeps callin
 handed from thread to thread.  The thread here rests meanwhile.  It resumes wherever it is needed:
 to attach consumers, to connect again, and where the other thread is held up, so that messages are
 taken all the same.  It sends heartbeats at any time.
+
+The scheduling thread waits for messages at an inbox: whatever came meanwhile is decoded in one go,
+and no two threads of the process take turns at its one interpreter lock for one call.
 """
 
 import contextlib
 import functools
 import itertools
 import logging
+import os
 import random
+import select
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import amqp
 
 from gantt.rpc.amqp import deliveries, refusals
-from gantt.rpc.amqp.connection import AWAY, Connection
+from gantt.rpc.amqp.connection import BROKER_AWAY_ERRORS, Connection
 from gantt.rpc.amqp.queues import Declarer, Queue, restart_stream
 
 LOG = logging.getLogger(__name__)
@@ -29,16 +35,16 @@ LOG = logging.getLogger(__name__)
 #: Seconds without a call after which the thread that borrowed it is held up.
 HELD_UP_SECONDS = 0.5
 #: A read by the thread here while another one may read, which waits for it.
-TURN_SECONDS = 0.05
+SHARED_READ_SECONDS = 0.05
 #: The same where no other thread reads; also between two checks whether one does.
-LOOK_SECONDS = 1.0
+UNSHARED_READ_SECONDS = 1.0
 #: Wait for the rest of a message whose first part is there.
-_REST_SECONDS = 0.01
+_REST_OF_MESSAGE_SECONDS = 0.01
 #: A read of the broker within the process, which no socket wakes when it is to end.
 _IN_PROCESS_SECONDS = 0.05
 
 #: Errors of a connection or a broker that pass by themselves.
-_PASSING = (*AWAY, amqp.InternalError)
+_TRANSIENT_ERRORS = (*BROKER_AWAY_ERRORS, amqp.InternalError)
 
 
 class QueueReader:
@@ -46,9 +52,9 @@ class QueueReader:
 
     :param receive: called with each message and its queue, by the thread that reads
     :param rabbit: [oslo_messaging_rabbit]
-    :param name: of its thread
-    :param together: messages that are taken by one read at most
-    :param taken: ends a read: acknowledges what it took
+    :param name: name of the reading thread
+    :param together: most messages of one read
+    :param taken: called at the end of a read, to acknowledge its messages
     :param gather_seconds: pause after a read by the thread here, for more to come
     """
 
@@ -70,17 +76,17 @@ class QueueReader:
         self._queues = {str(tag): queue for tag, queue in enumerate(queues, 1)}
         self._receive = receive
         self._rabbit = rabbit
-        self._together = together
-        self._taken = taken
+        self._messages_per_read = together
+        self._on_messages_taken = taken
         self._gather_seconds = gather_seconds
         self._declarer = Declarer()
         #: Tags of queues that are not to be consumed at the moment, and of those that are not.
         self._held: frozenset[str] = frozenset()
         self._detached: set[str] = set()
-        self._until = 0.0
+        self._lent_until = 0.0
         #: True where the last read took no message.
         self._is_empty = True
-        self._beat_at = 0.0
+        self._heartbeat_at = 0.0
         self._lock = threading.Lock()
         # The thread here has something to do between two messages.
         self._needed = threading.Event()
@@ -92,7 +98,7 @@ class QueueReader:
     def start(self, *, is_patient: bool = True) -> None:
         """Declare the queues and consume.
 
-        :param is_patient: a broker that is away is tried again and again
+        :param is_patient: whether to try a broker that is away again and again
         :raises Exception: the broker refuses; it is away, and that is not waited for
         """
         self._needed.set()
@@ -101,7 +107,7 @@ class QueueReader:
         self._thread.start()
 
     def end(self) -> None:
-        """Let the thread here, and others, read no more."""
+        """Let no thread read from this connection any more."""
         self._stopping.set()
         self._needed.set()
 
@@ -112,14 +118,14 @@ class QueueReader:
             self._thread.join()
 
     def close(self, last: Callable[[Any], None] = lambda channel: None) -> None:
-        """Give back what arrives from now on, and close the connection.
+        """Return messages that arrive from now on to their queues, and close the connection.
 
-        :param last: called with the channel before that
+        :param last: called with the channel before the connection closes
         """
         self.stop()
         with self._lock:
             with contextlib.suppress(Exception):  # any error of a broken one: it is sent again
-                self._taken()
+                self._on_messages_taken()
                 if self.connection.is_open and self.connection.is_amqp:
                     for tag in self._queues.keys() - self._detached:
                         self.channel.basic_cancel(tag, nowait=True)
@@ -133,15 +139,18 @@ class QueueReader:
         while not self._stopping.is_set():
             try:
                 if self.connection.is_open:
-                    self._turn()
+                    self._take_turn()
                     continue
                 problem: object = 'it was closed'
             except Exception as e:  # any error: a queue, a channel or the broker has ended
                 if self._stopping.is_set():
                     return
-                problem = self._problem(e)
-                if not isinstance(e, (*_PASSING, amqp.AMQPError)):
-                    LOG.exception('Messages cannot be read')
+                problem = self._problem_text(e)
+                if not isinstance(e, (*_TRANSIENT_ERRORS, amqp.AMQPError)):
+                    LOG.exception(
+                        'Consuming from the broker failed unexpectedly: queues=%s',
+                        ','.join(self._queues),
+                    )
             LOG.error('Connection to the broker broke and is opened again: error=%s', problem)
             self._needed.set()
             with self._lock:
@@ -150,15 +159,15 @@ class QueueReader:
             if not self._stopping.wait(delay + self._splay()):
                 self._connect(is_patient=True)
 
-    def _problem(self, error: Exception) -> str:
+    def _problem_text(self, error: Exception) -> str:
         if isinstance(error, amqp.ConsumerCancelled):
             for queue in self._queues.values():
                 restart_stream(queue)
-        return refusals.text_of(error)
+        return refusals.refusal_text(error)
 
     def _connect(self, *, is_patient: bool) -> None:
         """Connect, again and again; a refusal at the start is raised."""
-        for pause in self._pauses():
+        for pause in self._retry_pauses():
             try:
                 with self._lock:
                     self._attach()
@@ -168,17 +177,17 @@ class QueueReader:
             except Exception as e:
                 with self._lock:
                     self.connection.drop()
-                if not is_patient or not (self._is_started or isinstance(e, _PASSING)):
+                if not is_patient or not (self._is_started or isinstance(e, _TRANSIENT_ERRORS)):
                     raise
                 LOG.error(
                     'The broker accepts no consumer; it is tried again: wait_seconds=%.0f error=%s',
                     pause,
-                    refusals.text_of(e),
+                    refusals.refusal_text(e),
                 )
             if self._stopping.wait(pause):
                 return
 
-    def _pauses(self) -> Iterator[float]:
+    def _retry_pauses(self) -> Iterator[float]:
         rabbit = self._rabbit
         for number in itertools.count():
             pause = rabbit.rabbit_retry_interval + number * rabbit.rabbit_retry_backoff
@@ -191,7 +200,7 @@ class QueueReader:
         connection = self.connection
         connection.open()
         if connection.is_amqp:
-            deliveries.group(connection.raw)
+            deliveries.group_deliveries(connection.raw)
         channel = connection.channel()
         if self._rabbit.rabbit_qos_prefetch_count > 0:
             channel.basic_qos(0, self._rabbit.rabbit_qos_prefetch_count, False)
@@ -217,27 +226,27 @@ class QueueReader:
         self._is_empty = False
         self._receive(queue, raw)
 
-    def _turn(self) -> None:
-        lent_seconds = self._until - time.monotonic()
+    def _take_turn(self) -> None:
+        lent_seconds = self._lent_until - time.monotonic()
         if lent_seconds > 0 and not self._needed.is_set():
-            self._needed.wait(min(lent_seconds, LOOK_SECONDS))
+            self._needed.wait(min(lent_seconds, UNSHARED_READ_SECONDS))
             if self._lock.acquire(blocking=False):
                 try:
-                    self.connection.beat()
+                    self.connection.send_heartbeat()
                 finally:
                     self._lock.release()
             return
         self._needed.clear()
         with self._lock:
-            self._hold()
+            self._update_consumers()
             if self.connection.is_amqp:
-                self._read(TURN_SECONDS if lent_seconds > 0 else LOOK_SECONDS)
+                self._read(SHARED_READ_SECONDS if lent_seconds > 0 else UNSHARED_READ_SECONDS)
             else:
                 self._read_in_process()
             now = time.monotonic()
-            if now - self._beat_at >= LOOK_SECONDS:
-                self._beat_at = now
-                self.connection.beat()
+            if now - self._heartbeat_at >= UNSHARED_READ_SECONDS:
+                self._heartbeat_at = now
+                self.connection.send_heartbeat()
         # Not between the parts of a large message.
         if self._gather_seconds and not self._is_empty:
             time.sleep(self._gather_seconds)
@@ -245,22 +254,22 @@ class QueueReader:
     def _read(self, seconds: float) -> None:
         """Take the messages that are there.
 
-        :param seconds: to wait for the first one
+        :param seconds: how long to wait for the first message
         """
         raw, transport = self.connection.raw, self.connection.transport
         self._is_empty = True
         with contextlib.suppress(TimeoutError), transport.having_timeout(seconds):
-            for _ in range(self._together):
+            for _ in range(self._messages_per_read):
                 raw.blocking_read()
                 if not transport.has_frame:
                     break
-        self._taken()
+        self._on_messages_taken()
 
     def _read_in_process(self) -> None:
         self._is_empty = True
         with contextlib.suppress(TimeoutError):
             self.connection.wait(_IN_PROCESS_SECONDS)
-        self._taken()
+        self._on_messages_taken()
 
     # -- queues that are held ------------------------------------------------------------------
     def hold(self, names: Sequence[str]) -> None:
@@ -268,7 +277,7 @@ class QueueReader:
         self._held = frozenset(tag for tag, queue in self._queues.items() if queue.name in names)
         self._needed.set()
 
-    def _hold(self) -> None:
+    def _update_consumers(self) -> None:
         """Cancel or attach consumers, between two messages."""
         for tag in self._held - self._detached:
             self._detached.add(tag)
@@ -277,7 +286,7 @@ class QueueReader:
             self._consume(tag)
 
     def give_back(self, raw: Any) -> bool:
-        """Put a message of a queue that is held back into it; return whether it is held."""
+        """Return a message to its queue if that is suspended; return whether it is."""
         if not self._held or (tag := raw.delivery_info['consumer_tag']) not in self._held:
             return False
         # Cancel first: what is rejected would come here again.  Once too often does no harm.
@@ -294,7 +303,7 @@ class QueueReader:
         """
         if self._stopping.is_set():
             return -1
-        self._until = time.monotonic() + seconds + HELD_UP_SECONDS
+        self._lent_until = time.monotonic() + seconds + HELD_UP_SECONDS
         if self._needed.is_set():
             return -1
         try:
@@ -317,10 +326,10 @@ class QueueReader:
             return False
         try:
             if not self._stopping.is_set() and self.connection.is_open:
-                self._read(_REST_SECONDS)
+                self._read(_REST_OF_MESSAGE_SECONDS)
         except Exception as e:  # any error: a queue, a channel or the broker has ended
-            LOG.info('Read from the broker was interrupted: error=%s', self._problem(e))
-            self.connection.cut()
+            LOG.info('Read from the broker was interrupted: error=%s', self._problem_text(e))
+            self.connection.break_connection()
             self._needed.set()
         finally:
             self._lock.release()
@@ -329,3 +338,96 @@ class QueueReader:
 
 def _requeue(raw: Any) -> None:
     raw.channel.basic_reject(raw.delivery_tag, requeue=True)
+
+
+#: Seconds until a connection that another thread uses is tried again.
+_BUSY_RETRY_SECONDS = 0.005
+_WAKE_BYTE = b'\0'
+
+
+class BrokerInbox:
+    """Implementation of the scheduler's port ``Inbox`` over the connections of consumers.
+
+    :param lendable_reader: returns the connections that can be read now; there may be none
+    :param has_room: returns whether answers need not wait for the broker
+    """
+
+    def __init__(
+        self,
+        lendable_reader: Callable[[], list[QueueReader]],
+        has_room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._lendable_readers = lendable_reader
+        self._wake_read_end, self._wake_write_end = descriptors = os.pipe()
+        for end in descriptors:
+            os.set_blocking(end, False)
+        self._finalizer = weakref.finalize(self, _close, *descriptors)
+        self._lock = threading.Lock()  # for the bell, whose number may be reused once it is closed
+        self._has_room = has_room
+        self._reader = 0
+
+    def close(self) -> None:
+        """Close the pipe, after the reading thread has ended."""
+        with self._lock:
+            self._finalizer()
+
+    def wake(self) -> None:
+        """Let a thread that waits here go on.  Any thread."""
+        if threading.get_ident() != self._reader:
+            # Where it is full it is rung already.
+            with self._lock, contextlib.suppress(BlockingIOError):
+                if self._finalizer.alive:
+                    os.write(self._wake_write_end, _WAKE_BYTE)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until a message was read or ``wake`` was called; return whether one was in time."""
+        self._reader = threading.get_ident()
+        was_woken = self._poll(seconds)
+        if was_woken is None:  # another thread used the one connection that has messages
+            was_woken = self._poll(min(seconds, _BUSY_RETRY_SECONDS), only_bell=True)
+            return bool(was_woken) or self.read()
+        return was_woken
+
+    def read(self) -> bool:
+        """Read what is there already; return whether there was anything."""
+        return bool(self._poll(0.0))
+
+    # -- while something else is waited for ----------------------------------------------
+    def sockets(self) -> list[int]:
+        """Return numbers of the sockets to wait for in addition to another one, for a moment.
+
+        Empty where an answer might wait for the broker: so would the thread that waits.
+        """
+        if not self._has_room():
+            return []
+        return [number for reader in self._lendable_readers() if (number := reader.lend(0.0)) >= 0]
+
+    def _poll(self, seconds: float, *, only_bell: bool = False) -> bool | None:
+        """Wait, then read; None: what is there cannot be read at the moment."""
+        poll = select.poll()
+        poll.register(self._wake_read_end, select.POLLIN)
+        readers: dict[int, QueueReader] = {}
+        has_more = False
+        for reader in () if only_bell else self._lendable_readers():
+            number = reader.lend(seconds)
+            if number >= 0:
+                readers[number] = reader
+                poll.register(number, select.POLLIN)
+                has_more = has_more or reader.has_more
+        ready = [number for number, _ in poll.poll(0 if has_more else 1000 * seconds)]
+        is_rung = self._wake_read_end in ready
+        if is_rung:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_read_end, 4096)
+        readable = [
+            reader for number, reader in readers.items() if number in ready or reader.has_more
+        ]
+        done = [reader.read() for reader in readable]
+        if is_rung or any(done):
+            return True
+        return None if readable else False
+
+
+def _close(*ends: int) -> None:
+    for end in ends:
+        os.close(end)

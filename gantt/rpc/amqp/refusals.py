@@ -7,34 +7,38 @@ from typing import Any
 
 #: Prefix that the libraries put before the broker's own text: an address that is logged
 #: anyway, the number of tries ("inf"), and the method that failed, (0, 0) for none.
-_BEFORE = re.compile(r'^(Unable to connect to AMQP server on \S+ after \S+ tries: )?(\(0, 0\): )?')
+_LIBRARY_PREFIX = re.compile(
+    r'^(Unable to connect to AMQP server on \S+ after \S+ tries: )?(\(0, 0\): )?'
+)
 #: RabbitMQ's answer to a connection -> the wrong part of the url.
-_IN_URL = {
+_URL_PART_BY_REFUSAL = {
     'ACCESS_REFUSED': 'the user or the password',
     'NOT_ALLOWED': 'the virtual host, which is what follows the last "/", or its permissions',
 }
 #: RabbitMQ's text of refusals that pass without a change of the url.
-_FOR_NOW = re.compile(r'limit \(\d+\) is reached|is down')
+_TEMPORARY_REFUSAL = re.compile(r'limit \(\d+\) is reached|is down')
 #: AMQP's codes of a channel that is closed.
-_FORBIDDEN = re.compile(r'\(403\)|ACCESS_REFUSED')
-_OTHERWISE = re.compile(r'\(406\)|PRECONDITION_FAILED')
+_FORBIDDEN_REFUSAL = re.compile(r'\(403\)|ACCESS_REFUSED')
+_PRECONDITION_REFUSAL = re.compile(r'\(406\)|PRECONDITION_FAILED')
 
 
-def text_of(error: object) -> str:
+def refusal_text(error: object) -> str:
     """Return the broker's own text of an error, or the error's type where it has none."""
-    return _BEFORE.sub('', str(error)) or type(error).__name__
+    return _LIBRARY_PREFIX.sub('', str(error)) or type(error).__name__
 
 
-def wrong_in_url(problem: object) -> str:
+def wrong_url_part(problem: object) -> str:
     """Return the part of the url that the broker does not accept, for a message to people.
 
     :param problem: the error of a connection to the broker
-    :returns: e.g. 'the user or the password'; '': it refuses nothing in the url, or what it
-        refuses passes by itself (a limit is reached, a node is down)
+    :returns: e.g. 'the user or the password'; '': nothing in the url is refused, or the refusal
+        passes by itself (a limit is reached, a node is down)
     """
-    if _FOR_NOW.search(str(problem)):
+    if _TEMPORARY_REFUSAL.search(str(problem)):
         return ''
-    return next((part for refusal, part in _IN_URL.items() if refusal in str(problem)), '')
+    return next(
+        (part for refusal, part in _URL_PART_BY_REFUSAL.items() if refusal in str(problem)), ''
+    )
 
 
 def remedy_of_queues(problem: str, url: Any) -> str:
@@ -43,7 +47,7 @@ def remedy_of_queues(problem: str, url: Any) -> str:
     :param problem: the broker's text
     :param url: the library's url of the broker
     """
-    if _FORBIDDEN.search(problem):
+    if _FORBIDDEN_REFUSAL.search(problem):
         user = url.hosts[0].username if url.hosts else ''
         # An empty host or user in the url is the broker's default one.
         names = shlex.quote(url.virtual_host or '/'), shlex.quote(user or 'guest')
@@ -52,7 +56,7 @@ def remedy_of_queues(problem: str, url: Any) -> str:
             f'users" gives each role what it needs, "rabbitmqctl list_user_permissions {names[1]}" '
             f'shows what it has in {names[0]}'
         )
-    if _OTHERWISE.search(problem):
+    if _PRECONDITION_REFUSAL.search(problem):
         return (
             'The queue exists with other settings: use those (for the topic of Nova in [rpc] '
             'nova_rabbit_options), or delete the queue'

@@ -28,15 +28,15 @@ from gantt.rpc.amqp.timers import in_thread
 LOG = logging.getLogger(__name__)
 
 #: Name of the method, that of the library's own endpoint for it; every topic has it.
-METHOD = 'oslo_rpc_server_ping'
+PING_METHOD = 'oslo_rpc_server_ping'
 
 #: A broker that is there takes a connection and confirms a message within this.
 BROKER_SECONDS = 10.0
 #: Seconds that a call may take beyond its own bound: connections are opened without one.
-GRACE_SECONDS = 1.0
+PING_GRACE_SECONDS = 1.0
 
 
-class Called(Protocol):
+class PingedTopic(Protocol):
     """A topic that listens here."""
 
     name: str
@@ -49,13 +49,13 @@ class SelfPing:
 
     :param conf: the options of [rpc]
     :param topics: returns the topics that listen now
-    :param on_stuck: called once, with the problem, where this process is to be replaced
+    :param on_stuck: called once, with the problem, when this process is to end and be replaced
     """
 
     def __init__(
         self,
         conf: Any,
-        topics: Callable[[], Iterable[Called]],
+        topics: Callable[[], Iterable[PingedTopic]],
         on_stuck: Callable[[str], None],
         count: Count,
     ) -> None:
@@ -65,10 +65,10 @@ class SelfPing:
         self._count = count
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._under_way: dict[str, Future[None]] = {}
+        self._pings_under_way: dict[str, Future[None]] = {}
         #: Topics that answered since the start.
         self._answered: set[str] = set()
-        self._met = ''
+        self._problem_seen = ''
         self._stuck = 0
         self.failed = 0
         self.rebuilds = 0
@@ -87,19 +87,19 @@ class SelfPing:
 
     @property
     def problem(self) -> str:
-        """Description of the failure, for a health check; empty after few failures."""
+        """Description of the failure, for a health check; '' until enough calls failed in a row."""
         if self.failed < self._conf.self_ping_failures:
             return ''
-        return f'{self.failed} times in a row no answer to a call of itself: {self._met}'
+        return f'{self.failed} times in a row no answer to a call of itself: {self._problem_seen}'
 
     def _run(self) -> None:
         while not self._stopping.wait(self._conf.self_ping_seconds):
             try:
-                self._round()
+                self._ping_round()
             except Exception:
                 LOG.exception('Self-ping failed unexpectedly; the next one follows')
 
-    def _round(self) -> None:
+    def _ping_round(self) -> None:
         problems = self._unanswered()
         if self._stopping.is_set():
             return
@@ -107,12 +107,12 @@ class SelfPing:
         if not problems:
             self.failed = self._stuck = self.rebuilds = 0
             return
-        self._met = _first(problems)
+        self._problem_seen = _first(problems)
         self.failed += 1
         LOG.warning(
             'Call of this process to itself got no answer: failures=%d error=%s',
             self.failed,
-            self._met,
+            self._problem_seen,
         )
         if not self._broker_works() or self._stuck < self._conf.self_ping_failures:
             return
@@ -135,7 +135,7 @@ class SelfPing:
         """
         carriers = {t.carrier.address: t.carrier for t in self._topics()}
         pings = {
-            url: in_thread(functools.partial(knock, carrier), 'self-ping')
+            url: in_thread(functools.partial(check_broker, carrier), 'self-ping')
             for url, carrier in carriers.items()
         }
         problems = _problems(pings, BROKER_SECONDS)
@@ -148,7 +148,7 @@ class SelfPing:
             return False
         if not self._stuck:
             # Earlier calls may hang in an earlier failure.
-            self._under_way.clear()
+            self._pings_under_way.clear()
         self._stuck += 1
         return True
 
@@ -156,13 +156,13 @@ class SelfPing:
         """Call all topics; return those that did not answer, with the reason."""
         seconds = self._conf.self_ping_wait_seconds
         for topic in self._topics():
-            # No second call is started beside one that hangs.
-            earlier_ping = self._under_way.get(topic.name)
+            # No second call is started while one hangs.
+            earlier_ping = self._pings_under_way.get(topic.name)
             if earlier_ping is None or earlier_ping.done():
-                ping = functools.partial(call, topic, seconds)
-                self._under_way[topic.name] = in_thread(ping, 'self-ping')
-        problems = _problems(self._under_way, seconds + GRACE_SECONDS)
-        self._answered |= self._under_way.keys() - problems.keys()
+                ping = functools.partial(ping_topic, topic, seconds)
+                self._pings_under_way[topic.name] = in_thread(ping, 'self-ping')
+        problems = _problems(self._pings_under_way, seconds + PING_GRACE_SECONDS)
+        self._answered |= self._pings_under_way.keys() - problems.keys()
         return problems
 
 
@@ -183,7 +183,7 @@ def _first(problems: dict[str, str]) -> str:
     return next(f'{name}: {problem}' for name, problem in problems.items())
 
 
-def call(topic: Called, seconds: float) -> None:
+def ping_topic(topic: PingedTopic, seconds: float) -> None:
     """Call one topic of this process.
 
     :raises Exception: no answer; may take longer than ``seconds``
@@ -193,7 +193,7 @@ def call(topic: Called, seconds: float) -> None:
         pending = topic.carrier.caller.begin(
             target.exchange,
             f'{target.topic}.{target.server}',
-            METHOD,
+            PING_METHOD,
             {},
             version='1.0',
             context={},
@@ -205,12 +205,12 @@ def call(topic: Called, seconds: float) -> None:
         raise
 
 
-def knock(carrier: Any) -> None:
+def check_broker(carrier: Any) -> None:
     """Have the broker confirm a message, on a new connection.
 
     The message has no queue to go to: the broker gives it back before the confirm.
 
-    :raises Exception: it does not, or is not there; may hang
+    :raises Exception: the broker does not confirm, or does not answer; the call may hang
     """
     with carrier.opened() as connection:
-        publisher.write(connection, [(f'gantt-{uuid.uuid4().hex}', b'{}')])
+        publisher.write_replies(connection, [(f'gantt-{uuid.uuid4().hex}', b'{}')])

@@ -14,8 +14,8 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
-#: Places of cancelled jobs that may stay in the order, beside as many as jobs wait.
-_GIVEN_UP = 64
+#: Places of cancelled jobs that may stay in the order, in addition to as many as jobs wait.
+_GIVEN_UP_JOBS_MAX = 64
 
 
 def in_thread(job: Callable[[], T], name: str) -> Future[T]:
@@ -33,7 +33,7 @@ def in_thread(job: Callable[[], T], name: str) -> Future[T]:
 
 
 class DelayedExecutor:
-    """A timer thread with a bound on the jobs that it keeps.
+    """A timer thread that runs jobs later, with a bound on their number.
 
     Jobs must be short and bounded themselves; one that raises is logged.  A cancelled job is
     released at once, with what it holds; only its place in the order stays a while.
@@ -46,7 +46,7 @@ class DelayedExecutor:
         self._serial = itertools.count(1)
         self._changed = threading.Condition()
         self._stopping = False
-        self._busy = False
+        self._is_running_job = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class DelayedExecutor:
         with self._changed:
             if self._stopping or len(self._jobs) >= self._limit:
                 return 0
-            if len(self._order) > 2 * len(self._jobs) + _GIVEN_UP:
+            if len(self._order) > 2 * len(self._jobs) + _GIVEN_UP_JOBS_MAX:
                 self._order = [place for place in self._order if place[1] in self._jobs]
                 heapq.heapify(self._order)
             number = next(self._serial)
@@ -77,7 +77,7 @@ class DelayedExecutor:
     @property
     def depth(self) -> int:
         """Number of jobs that wait or run."""
-        return len(self._jobs) + self._busy
+        return len(self._jobs) + self._is_running_job
 
     def stop(self) -> int:
         """Stop the thread; return how many jobs are dropped."""
@@ -91,24 +91,24 @@ class DelayedExecutor:
             self._thread.join(5.0)
         return dropped
 
-    def _next(self) -> Callable[[], None] | None:
+    def _wait_for_next(self) -> Callable[[], None] | None:
         with self._changed:
-            self._busy = False
+            self._is_running_job = False
             while not self._stopping:
                 wait = self._order[0][0] - time.monotonic() if self._order else 60.0
                 if wait > 0:
                     self._changed.wait(wait)
                     continue
-                self._busy = True  # set before the job stops counting as waiting
+                self._is_running_job = True  # set before the job stops counting as waiting
                 job = self._jobs.pop(heapq.heappop(self._order)[1], None)
                 if job is not None:
                     return job
-                self._busy = False
+                self._is_running_job = False
         return None
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
+        while (job := self._wait_for_next()) is not None:
             try:
                 job()
             except Exception:
-                LOG.exception('Delayed job failed unexpectedly')
+                LOG.exception('Delayed job failed unexpectedly and is dropped')

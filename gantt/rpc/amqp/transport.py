@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports from the configuration, and the wait for a broker that is away."""
+"""Transports from the configuration, the wait for a broker that is away, and one in the process.
+
+kombu's memory transport polls: once a second, which delays messages as long, or, as oslo.messaging
+sets it, without a pause, which costs a whole core.  Here each message put wakes all listeners: the
+URL ``kombu+memory:///`` means this transport in this process.
+"""
 
 import contextlib
 import logging
@@ -10,20 +15,93 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import oslo_messaging as om
+from kombu import transport as kombu_transport
+from kombu.transport import memory, virtual
 from oslo_messaging import opts as library_options
 
 from gantt import exceptions
 from gantt.conf import clear_text
-from gantt.rpc.amqp import in_process, queues, refusals
+from gantt.rpc.amqp import queues, refusals
 from gantt.rpc.amqp.caller import RpcCaller
-from gantt.rpc.amqp.connection import FAILED, IN_PROCESS, Connection
+from gantt.rpc.amqp.connection import BROKER_ERRORS, IN_PROCESS_SCHEME, Connection
+
+
+class _MessageCount:
+    """A count of the messages published; a listener waits until it changes."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.count = 0
+
+    def count_message(self) -> None:
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait(self, seen: int, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.count != seen, seconds)
+
+
+NEW_MESSAGE_SIGNAL = _MessageCount()
+
+
+class Channel(memory.Channel):
+    """A channel whose messages wake the listeners."""
+
+    queues: dict[str, Any] = {}
+
+    def basic_publish(self, *args: Any, **kwargs: Any) -> None:
+        """Publish a message."""
+        super().basic_publish(*args, **kwargs)
+        NEW_MESSAGE_SIGNAL.count_message()
+
+    def basic_reject(self, *args: Any, **kwargs: Any) -> None:
+        """Reject a message, which may put it back."""
+        super().basic_reject(*args, **kwargs)
+        NEW_MESSAGE_SIGNAL.count_message()
+
+
+class InProcessTransport(memory.Transport):
+    """The memory transport, with waiting in place of polling."""
+
+    Channel = Channel
+    global_state = virtual.BrokerState()
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        """Deliver one message, or raise TimeoutError after ``timeout`` seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen_count = NEW_MESSAGE_SIGNAL.count
+            try:
+                super().drain_events(connection, timeout=0)
+                return
+            except TimeoutError:
+                remaining = 1.0 if end is None else end - time.monotonic()
+                if remaining <= 0:
+                    raise
+                NEW_MESSAGE_SIGNAL.wait(seen_count, min(remaining, 1.0))
+
+
+def _is_meaningful_log(record: logging.LogRecord) -> bool:
+    """Filter log messages about host name and heartbeat, which mean nothing here."""
+    noise = ('No hostname was supplied', 'Heartbeat support requested')
+    return not str(record.msg).startswith(noise)
+
+
+def install_in_process() -> None:
+    """Let ``memory`` URLs of this process use this transport."""
+    kombu_transport.TRANSPORT_ALIASES['memory'] = f'{__name__}:InProcessTransport'
+    for name in ('kombu.connection', 'oslo.messaging._drivers.impl_rabbit'):
+        logging.getLogger(name).addFilter(_is_meaningful_log)  # adding it twice adds it once
+
 
 LOG = logging.getLogger(__name__)
 
-IN_PROCESS_URL = f'{IN_PROCESS}:///'
+IN_PROCESS_URL = f'{IN_PROCESS_SCHEME}:///'
 #: Schemes of a URL, as oslo.messaging has them, that lead to RabbitMQ or nowhere.
-_SCHEMES = ('rabbit', 'kombu', 'kombu+amqp', IN_PROCESS)
-_RABBIT = 'oslo_messaging_rabbit'
+_SCHEMES = ('rabbit', 'kombu', 'kombu+amqp', IN_PROCESS_SCHEME)
+_RABBIT_OPTION_GROUP = 'oslo_messaging_rabbit'
 
 #: Retries of publishing before a client gets an error (never without end).
 PUBLISH_RETRIES = 2
@@ -34,7 +112,7 @@ RECONNECT_SECONDS_MOST = 3
 #: Messages that a consumer may have unacknowledged.  They are acknowledged as soon as they are
 #: taken into a queue of this process, so that this bounds no rate; it bounds what a process
 #: takes that is stopped, or stuck, and that others cannot answer until its connection ends.
-PREFETCH = 64
+PREFETCH_COUNT = 64
 #: Seconds without a byte after which the broker takes a peer for dead and delivers to others
 #: what it had not acknowledged.  Nova's callers give up after 60 s without a sign of life: a
 #: call that a stopped scheduler had taken is redelivered well before.  The broker's manual advises
@@ -45,7 +123,7 @@ HEARTBEAT_SECONDS = 20
 def register_opts(conf: Any) -> None:
     """Register the options of oslo.messaging that lead to the broker."""
     for group, opts in library_options.list_opts():
-        if group in (None, _RABBIT):
+        if group in (None, _RABBIT_OPTION_GROUP):
             conf.register_opts(opts, group=group)
 
 
@@ -82,8 +160,10 @@ class RabbitOptions:
     """
 
     def __init__(self, conf: Any, query: dict[str, str]) -> None:
-        self._group = conf[_RABBIT]
-        types = {opt.dest: opt.type for opt in dict(library_options.list_opts())[_RABBIT]}
+        self._group = conf[_RABBIT_OPTION_GROUP]
+        types = {
+            opt.dest: opt.type for opt in dict(library_options.list_opts())[_RABBIT_OPTION_GROUP]
+        }
         if unknown := query.keys() - types.keys():
             raise ValueError(f'no such option: {", ".join(sorted(unknown))}')
         self._from_url = {name: types[name](value) for name, value in query.items()}
@@ -100,7 +180,7 @@ class Transport:
 
     :ivar url: as oslo.messaging reads it
     :ivar rabbit: options of [oslo_messaging_rabbit] in force
-    :ivar caller: of calls and casts
+    :ivar caller: sender of calls and casts
     :raises Exception: the URL or an option cannot be used
     """
 
@@ -108,22 +188,22 @@ class Transport:
         self.conf = conf
         self.url = om.TransportURL.parse(conf, url)
         if self.url.transport not in _SCHEMES:
-            raise ValueError('it is none of RabbitMQ, the only broker of Gantt')
+            raise ValueError('expected a URL of RabbitMQ, the only broker of Gantt')
         register_opts(conf)
         self.rabbit = RabbitOptions(conf, self.url.query)
         if self.rabbit.rpc_conn_pool_size < self.rabbit.conn_pool_min_size:
             raise ValueError('rpc_conn_pool_size is less than conn_pool_min_size')
-        self.is_in_process = self.url.transport == IN_PROCESS
+        self.is_in_process = self.url.transport == IN_PROCESS_SCHEME
         if self.is_in_process:
-            in_process.install()
+            install_in_process()
         Connection(self.url, self.rabbit)  # whether it can be made of them
         self.address = masked(str(self.url))
         self.caller = RpcCaller(self)
-        self._places = threading.BoundedSemaphore(self.rabbit.rpc_conn_pool_size)
+        self._connection_slots = threading.BoundedSemaphore(self.rabbit.rpc_conn_pool_size)
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._tending: threading.Thread | None = None
+        self._keeper_thread: threading.Thread | None = None
 
     @property
     def user(self) -> str:
@@ -135,7 +215,7 @@ class Transport:
 
         :raises ValueError: options exclude each other
         """
-        queues.check(self.rabbit)
+        queues.check_rabbit_options(self.rabbit)
         return Connection(self.url, self.rabbit)
 
     @contextlib.contextmanager
@@ -148,7 +228,7 @@ class Transport:
         try:
             connection.open()
             yield connection
-        except FAILED:
+        except BROKER_ERRORS:
             connection.drop()
             raise
         finally:
@@ -157,27 +237,27 @@ class Transport:
     # -- connections for sending -----------------------------------------------------------------
     @contextlib.contextmanager
     def sender(self) -> Iterator[Connection]:
-        """Yield a connection for sending, of this thread alone.
+        """Yield a connection for sending that only this thread uses.
 
         :raises BrokerUnavailable: none can be opened now, or what is done inside fails
         """
         try:
-            with self._taken() as connection:
+            with self._take_connection() as connection:
                 yield connection
-        except FAILED as e:
-            raise self.away(e) from None
+        except BROKER_ERRORS as e:
+            raise self.unavailable(e) from None
 
     def probe(self) -> None:
         """Open (or reuse) one connection for sending.
 
         :raises Exception: any error of it; the message is for people
         """
-        with self._taken():
+        with self._take_connection():
             pass
 
     @contextlib.contextmanager
-    def _taken(self) -> Iterator[Connection]:
-        with self._places:
+    def _take_connection(self) -> Iterator[Connection]:
+        with self._connection_slots:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
@@ -185,7 +265,7 @@ class Transport:
                 connection.open()
             try:
                 yield connection
-            except FAILED:
+            except BROKER_ERRORS:
                 connection.drop()
                 raise
             finally:
@@ -198,13 +278,13 @@ class Transport:
         connection.used_at = time.monotonic()
         with self._lock:
             self._idle.append(connection)
-            if self._tending is None and not self.is_in_process:
-                self._tending = threading.Thread(
-                    target=self._tend, name='rpc-heartbeats', daemon=True
+            if self._keeper_thread is None and not self.is_in_process:
+                self._keeper_thread = threading.Thread(
+                    target=self._keep_idle_alive, name='rpc-heartbeats', daemon=True
                 )
-                self._tending.start()
+                self._keeper_thread.start()
 
-    def _tend(self) -> None:
+    def _keep_idle_alive(self) -> None:
         """Keep idle connections alive, and drop those that broke or were idle for long."""
         rabbit = self.rabbit
         seconds = rabbit.heartbeat_timeout_threshold / max(1, rabbit.heartbeat_rate) / 2 or 60.0
@@ -219,9 +299,11 @@ class Transport:
                     connection.close()
                     continue
                 try:
-                    connection.tend()
+                    connection.keep_alive()
                 except Exception as e:  # the broker has been silent for too long, or is away
-                    LOG.info('Idle connection to the broker broke: error=%s', refusals.text_of(e))
+                    LOG.info(
+                        'Idle connection to the broker broke: error=%s', refusals.refusal_text(e)
+                    )
                     connection.drop()
                     continue
                 with self._lock:
@@ -247,23 +329,23 @@ class Transport:
             connection.close()
 
     # -- questions to the broker -----------------------------------------------------------------
-    def away(self, error: Exception) -> exceptions.BrokerUnavailable:
+    def unavailable(self, error: Exception) -> exceptions.BrokerUnavailable:
         """Return the error that the broker does not answer, with its address."""
-        return exceptions.BrokerUnavailable(url=self.address, problem=refusals.text_of(error))
+        return exceptions.BrokerUnavailable(url=self.address, problem=refusals.refusal_text(error))
 
     def server_version(self) -> str:
         """Return the version that the broker reports.
 
         :raises Exception: any error of a connection; the message is for people
         """
-        with self._taken() as connection:
+        with self._take_connection() as connection:
             version = connection.raw.server_properties.get('version', '')
         return version.decode() if isinstance(version, bytes) else str(version)
 
     def consumers(self, queue: str) -> int:
         """Return how many consumers a queue has, those of this process included.
 
-        :raises BrokerUnavailable: it cannot be found out
+        :raises BrokerUnavailable: the broker does not answer the query
         """
         with self.sender() as connection, queues.channel_of(connection) as channel:
             return int(channel.queue_declare(queue, passive=True).consumer_count)
@@ -282,7 +364,8 @@ def own_transport(conf: Any, url: str | None = None, *, guarded: bool = True) ->
     """Return the transport of our own topics.
 
     :param url: in place of ``transport_url``
-    :param guarded: False: the way there is not checked, as it is only inspected
+    :param guarded: False: TLS is not required even with strict_transport, as the broker is only
+        inspected
     :raises Misconfigured: the URL cannot be read, or the way there is refused
     """
     return _transport(conf, url or configured_url(conf), 'transport_url', guarded)
@@ -330,11 +413,14 @@ def _transport(conf: Any, url: str, option: str, guarded: bool) -> Transport:
             fix = 'Name options of [oslo_messaging_rabbit] only'
         raise exceptions.Misconfigured(option=option, problem=problem, fix=fix) from None
     if guarded:
-        clear_text.guard(conf, _exposed(rpc_transport))
+        hosts = [] if rpc_transport.is_in_process else rpc_transport.url.hosts
+        names = [host.hostname for host in hosts]
+        exposure = clear_text.broker_exposure(names, rpc_transport.rabbit, rpc_transport.address)
+        clear_text.warn_of_exposures(conf, exposure)
     return rpc_transport
 
 
-def carriers(conf: Any, *, guarded: bool = True) -> Iterator[tuple[str, Transport]]:
+def transports(conf: Any, *, guarded: bool = True) -> Iterator[tuple[str, Transport]]:
     """Yield each broker of a configuration: the option that names it, and a transport to clean up.
 
     :param guarded: as for :func:`own_transport`
@@ -343,11 +429,6 @@ def carriers(conf: Any, *, guarded: bool = True) -> Iterator[tuple[str, Transpor
     yield 'transport_url', own_transport(conf, guarded=guarded)
     if conf.rpc.nova_enabled and (conf.rpc.nova_transport_url or conf.rpc.nova_rabbit_options):
         yield '[rpc] nova_transport_url', nova_transport(conf, guarded=guarded)
-
-
-def _exposed(made: Transport) -> clear_text.Exposure | None:
-    hosts = [] if made.is_in_process else [host.hostname for host in made.url.hosts]
-    return clear_text.of_broker(hosts, made.rabbit, made.address)
 
 
 def service_defaults(conf: Any) -> None:
@@ -360,7 +441,7 @@ def service_defaults(conf: Any) -> None:
     register_opts(conf)
     for name, value in (
         ('rabbit_interval_max', RECONNECT_SECONDS_MOST),
-        ('rabbit_qos_prefetch_count', PREFETCH),
+        ('rabbit_qos_prefetch_count', PREFETCH_COUNT),
         ('heartbeat_timeout_threshold', HEARTBEAT_SECONDS),
     ):
         conf.set_default(name, value, group='oslo_messaging_rabbit')
@@ -370,20 +451,16 @@ def _without_secret(text: str, url: str) -> str:
     return text.replace(url, masked(url))
 
 
-def _never() -> bool:
-    return False
-
-
 def wait_for_broker(
     transport: Transport,
     seconds: float,
     option: str = 'transport_url',
-    is_stopping: Callable[[], bool] = _never,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Wait until the broker takes a connection.
 
     :param seconds: how long to try a broker that does not answer; 0 means once
-    :param option: where its address comes from
+    :param option: the option that has its address
     :param is_stopping: returns whether to give up, called several times a second
     :returns: False where it gave up
     :raises BrokerUnavailable: it does not answer in time, or refuses us; nothing was started
@@ -395,8 +472,8 @@ def wait_for_broker(
             transport.probe()
             return True
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            seconds_left, reason = end - time.monotonic(), refusals.text_of(e)
-            wrong_part = refusals.wrong_in_url(reason)
+            seconds_left, reason = end - time.monotonic(), refusals.refusal_text(e)
+            wrong_part = refusals.wrong_url_part(reason)
             if wrong_part:
                 # Trying again changes nothing.
                 raise exceptions.BrokerUnavailable(

@@ -2,13 +2,12 @@
 """RPC methods of our own topics: decode, call the scheduler, encode.  A few lines each."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, classes_of
 from gantt.core.messages.request import (
@@ -19,22 +18,16 @@ from gantt.core.messages.request import (
     ReleaseRequest,
     SelectDestinations,
 )
-from gantt.core.nova.source import (
-    AggregateUpdate,
-    GroupUpdate,
-    GuestList,
-    GuestLocations,
-    ListMoves,
-)
 from gantt.core.records.decision import Answer
 from gantt.rpc import wire
 from gantt.rpc.amqp.replies import PendingReply, ReplyWriter
-from gantt.rpc.api import casts, stats, stats_foreign
+from gantt.rpc.api import stats, stats_foreign
 from gantt.rpc.call import RpcCall
-from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
+from gantt.rpc.server import DEFERRED_REPLY, Interface, Method, Pending
 
 #: Seconds that a report that is called (not cast) waits for its outcome.
 REPORT_WAIT_SECONDS = 10.0
+NO_METHODS: Mapping[str, Method] = {}
 
 
 class OwnHandle:
@@ -76,12 +69,18 @@ class SchedulerMethods:
         self.interface = Interface(
             {
                 'select_destinations': Method(
-                    self.select_destinations, inline=True, takes={'request': SelectDestinations}
+                    self.select_destinations,
+                    inline=True,
+                    parameters={'request': SelectDestinations},
                 ),
-                'get_request': Method(self.get_request, takes={'request': GetRequest}),
-                'cancel_claims': Method(self.cancel_claims, takes={'request': CancelClaims}),
-                'confirm_request': Method(self.confirm_request, takes={'request': ConfirmRequest}),
-                'release_request': Method(self.release_request, takes={'request': ReleaseRequest}),
+                'get_request': Method(self.get_request, parameters={'request': GetRequest}),
+                'cancel_claims': Method(self.cancel_claims, parameters={'request': CancelClaims}),
+                'confirm_request': Method(
+                    self.confirm_request, parameters={'request': ConfirmRequest}
+                ),
+                'release_request': Method(
+                    self.release_request, parameters={'request': ReleaseRequest}
+                ),
             },
             repeatable=frozenset({'select_destinations'}),
             is_placing=True,
@@ -102,7 +101,7 @@ class SchedulerMethods:
         except BaseException:
             self._replies.finish()
             raise
-        return DEFERRED
+        return DEFERRED_REPLY
 
     def get_request(self, call: RpcCall) -> Any:
         answer = self._scheduler.get_request(wire.argument(call))
@@ -129,21 +128,21 @@ class ClaimsMethods:
         self.interface = Interface(
             {
                 'register_host': Method(
-                    self.register_host, inline=True, takes={'host': RegisterHost}
+                    self.register_host, inline=True, parameters={'host': RegisterHost}
                 ),
                 **{
                     f'{verb}_claims': Method(
-                        functools.partial(self._update, verb), takes={'update': ClaimUpdate}
+                        functools.partial(self._update, verb), parameters={'update': ClaimUpdate}
                     )
                     for verb in ('confirm', 'refuse', 'release')
                 },
-                'extend_claims': Method(self.extend_claims, takes={'request': ExtendClaims}),
+                'extend_claims': Method(self.extend_claims, parameters={'request': ExtendClaims}),
             }
         )
 
     def register_host(self, call: RpcCall) -> object:
         host: RegisterHost = wire.argument(call)
-        host = self._scheduler.signatures.introduce(host, call.args['host'])
+        host = self._scheduler.signatures.with_verified_registration(host, call.args['host'])
         return Pending(future=self._scheduler.register_soon(host), convert=base.to_builtins)
 
     def extend_claims(self, call: RpcCall) -> Any:
@@ -161,9 +160,13 @@ class StatsMethods:
     A typed report that is cast goes straight to the intake.  What must wait
     (a foreign host for its registration, a class not known here for the database)
     takes a thread.
+
+    :param further: methods that a capability has for report sources
     """
 
-    def __init__(self, scheduler: Any, ratios: stats.Ratios) -> None:
+    def __init__(
+        self, scheduler: Any, ratios: stats.Ratios, further: Mapping[str, Method] = NO_METHODS
+    ) -> None:
         self._scheduler = scheduler
         self._ratios = ratios
         self._foreign = stats.ForeignHosts(scheduler.register_host, scheduler.database_now)
@@ -173,39 +176,42 @@ class StatsMethods:
                     self.update_resource_stats,
                     inline=True,
                     bytes_max=None,
-                    takes={'name': base.TrimmedName, 'stats': HostReport | stats.Dictionary},
+                    parameters={
+                        'name': base.TrimmedName,
+                        'stats': HostReport | stats.ResourceDictionary,
+                    },
                 ),
-                **source_methods(scheduler),
+                **further,
             },
             undecoded=self.undecoded,
         )
 
     def undecoded(self, body: bytes | str) -> Callable[[], object] | None:
         """Return the job for a body that is a report, cast; None for everything else."""
-        cast = casts.report(body)
+        cast = stats.cast_report(body)
         if cast is None or not self._scheduler.has_classes(classes_of(cast.report)):
             return None
         report = cast.report
         # A report that cannot be attributed to its host here must wait for the database.
-        if not self._scheduler.signatures.is_known(casts.METHOD, report, cast):
+        if not self._scheduler.signatures.is_known(stats.STATS_METHOD, report, cast):
             return None
         return functools.partial(self._scheduler.report, report)
 
     def update_resource_stats(self, call: RpcCall) -> Any:
-        wire.only(call.args, ('name', 'stats'), newer=call.newer_minor)
+        wire.check_names(call.args, ('name', 'stats'), newer=call.newer_minor)
         name, body = call.args['name'], call.args['stats']
         report = stats.decode(name, body, newer=call.newer_minor)
         if report is None:
-            facts = stats_foreign.facts(name, body, self._ratios)
-            self._scheduler.signatures.check_unsigned(casts.METHOD, facts.host)
+            facts = stats_foreign.reported_facts(name, body, self._ratios)
+            self._scheduler.signatures.check_unsigned(stats.STATS_METHOD, facts.host)
             return Pending(lambda call: self._foreign_report(call, facts))
-        is_known = self._scheduler.signatures.is_known(casts.METHOD, report, body)
+        is_known = self._scheduler.signatures.is_known(stats.STATS_METHOD, report, body)
         if not is_known or not self._scheduler.has_classes(classes_of(report)):
             return Pending(lambda call: self._checked(call, report, body))
         return self._report(call, report)
 
     def _checked(self, call: RpcCall, report: HostReport, body: dict[str, Any]) -> object:
-        self._scheduler.signatures.check(casts.METHOD, report, body)
+        self._scheduler.signatures.check(stats.STATS_METHOD, report, body)
         return self._report(call, report)
 
     def _report(self, call: RpcCall, report: HostReport) -> object:
@@ -239,39 +245,3 @@ class StatsMethods:
         report = self._foreign.report(facts)
         wait_seconds = call.left_seconds(REPORT_WAIT_SECONDS)
         return self._scheduler.report(report, wait_seconds=wait_seconds)
-
-
-# -- Methods of report sources, and of agents beside them, beside ``update_resource_stats``.
-#: Method -> its only argument and the argument's type.  All of them may wait.
-SOURCE_CALLS: dict[str, tuple[str, type]] = {
-    'sync_guests': ('guest_list', GuestList),
-    'update_aggregates': ('update', AggregateUpdate),
-    'update_server_groups': ('update', GroupUpdate),
-    'list_open_moves': ('query', ListMoves),
-    'update_guest_locations': ('update', GuestLocations),
-    'update_host_facts': ('update', UpdateHostFacts),
-}
-
-
-def source_methods(scheduler: Any) -> dict[str, Method]:
-    """Return the methods, for the interface of a topic.
-
-    :param scheduler: the facade; its ``nova_source`` is what is called
-    """
-
-    def made(name: str, argument: str) -> Callable[[RpcCall], Any]:
-        def run(call: RpcCall) -> Any:
-            update = wire.argument(call)
-            if isinstance(update, UpdateHostFacts):
-                update = scheduler.signatures.introduce_agent(update, call.args[argument])
-            elif isinstance(update, GuestList):
-                scheduler.signatures.check_list(update, call.args[argument])
-            return base.to_builtins(getattr(scheduler.nova_source, name)(update))
-
-        return run
-
-    # They list what a host or a whole cloud has.
-    return {
-        name: Method(made(name, argument), takes={argument: tp}, bytes_max=None)
-        for name, (argument, tp) in SOURCE_CALLS.items()
-    }

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three forms of ``update_resource_stats(name, stats)`` and the one type behind them.
+"""Three forms of ``update_resource_stats(name, stats)`` and the one type that they decode to.
 
 1. the typed report (``core.messages.report.HostReport``), strict;
 2. the older plain dictionary that virt drivers have always sent;
-3. the ComputeNode object as Nova serializes it (``stats_nova``).
+3. the ComputeNode object as Nova serializes it (``stats_foreign``).
 
 The latter two have neither epoch nor sequence nor claims: such a host is
 registered on its first report, its sequence is the time of arrival, and its
 ``used`` includes its guests.
+
+Most messages of a site are the reports of its hosts.  They are decoded straight from the bytes on
+the wire, without dictionaries in between.  Only what is right in every respect goes this way:
+anything else is left to the checks of ``server``, which report the error.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import cachetools
@@ -34,11 +38,12 @@ from gantt.core.messages.report import (
 )
 from gantt.core.messages.resource_classes import AMOUNT_MAX, Inventory
 from gantt.rpc import wire
+from gantt.rpc.amqp import envelope
 
 LOG = logging.getLogger(__name__)
-NONCE = DICTIONARY_NONCE
+DICTIONARY_REPORT_NONCE = DICTIONARY_NONCE
 
-_EPOCH_SECONDS = 600.0
+_EPOCH_CACHE_SECONDS = 600.0
 _HOSTS_MAX = 100_000
 
 
@@ -115,7 +120,7 @@ class ReportedFacts(msgspec.Struct, kw_only=True):
 
     @property
     def _disk_used(self) -> int:
-        """Disk in use, from the driver's own figure of what is left where that is less."""
+        """Disk in use in GiB, by the driver's figure of free disk where that is less."""
         if self.disk_available_least is None:
             return self.local_gb_used
         used = max(self.local_gb_used, self.local_gb - self.disk_available_least)
@@ -125,7 +130,7 @@ class ReportedFacts(msgspec.Struct, kw_only=True):
 _Number = int | float | Annotated[str, msgspec.Meta(max_length=65_536)] | None
 
 
-class Dictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResourceDictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Form 2: every key that drivers and resource trackers have put there."""
 
     vcpus: base.Amount
@@ -188,7 +193,7 @@ def decode(name: Any, stats: Any, *, newer: bool = False) -> HostReport | None:
         raise exceptions.invalid('stats', f'expected an object, got {type(stats).__name__}')
     if not is_report(stats):
         return None
-    wire.finite(stats, 'stats')
+    wire.check_finite(stats, 'stats')
     report = base.decode({'name': name} | stats, HostReport, inside='stats', newer_minor=newer)
     if report.name != name:
         raise exceptions.invalid('stats.name', f'expected {name!r} as in the argument name')
@@ -198,7 +203,7 @@ def decode(name: Any, stats: Any, *, newer: bool = False) -> HostReport | None:
 class ForeignHosts:
     """Epochs and sequences for hosts whose reports have none.
 
-    :param register: ``Scheduler.register_host``
+    :param register: registers a host, as ``Scheduler.register_host``
     :param wall: seconds of a clock that all schedulers share, for sequences that grow
         over restarts and from one scheduler to the next
     """
@@ -212,7 +217,7 @@ class ForeignHosts:
         self._register = register
         self._wall = wall
         self._epochs: cachetools.TTLCache[str, int] = cachetools.TTLCache(
-            _HOSTS_MAX, _EPOCH_SECONDS, monotonic
+            _HOSTS_MAX, _EPOCH_CACHE_SECONDS, monotonic
         )
         self._sequence = 0
         self._lock = threading.Lock()
@@ -223,14 +228,19 @@ class ForeignHosts:
         with self._lock:
             epoch = self._epochs.get(facts.host)
         if epoch is None:
-            host = RegisterHost(name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=NONCE)
+            host = RegisterHost(
+                name=facts.host,
+                node=facts.node,
+                uuid=facts.uuid,
+                boot_nonce=DICTIONARY_REPORT_NONCE,
+            )
             epoch = self._register(host).epoch
             with self._lock:
                 self._epochs[facts.host] = epoch
         return facts.report(epoch, sequence)
 
     def forget(self, host: str) -> None:
-        """Register again with the next report: its epoch was refused."""
+        """Register a host again with its next report, as its epoch was refused."""
         with self._lock:
             self._epochs.pop(host, None)
 
@@ -261,3 +271,67 @@ class ForeignHosts:
         with self._lock:
             self._sequence = max(self._sequence + 1, int(self._wall() * 1000))
             return self._sequence
+
+
+STATS_METHOD = 'update_resource_stats'
+
+
+class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
+    name: Name
+    stats: msgspec.Raw
+
+
+class _Cast(msgspec.Struct):
+    """Message as the library writes it; a call has a message id and a queue for its answer."""
+
+    method: str
+    args: _Arguments
+    version: str = '1.0'
+    namespace: None = None
+    msg_id: None = msgspec.field(name='_msg_id', default=None)
+    reply_q: None = msgspec.field(name='_reply_q', default=None)
+    request_id: Any = msgspec.field(name='_context_request_id', default=None)
+
+
+_decode_cast = msgspec.json.Decoder(_Cast).decode
+_decode_report = msgspec.json.Decoder(HostReport).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+class RpcCast(Mapping[str, Any]):
+    """A report that was cast, and its body as it was sent, which only a signature check reads."""
+
+    def __init__(self, report: HostReport, raw: msgspec.Raw) -> None:
+        self.report = report
+        self._raw = raw
+        self._body: dict[str, Any] | None = None
+
+    def _sent(self) -> dict[str, Any]:
+        if self._body is None:
+            self._body = _decode_any(self._raw)
+        return self._body
+
+    def __getitem__(self, key: str) -> Any:
+        return self._sent()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sent())
+
+    def __len__(self) -> int:
+        return len(self._sent())
+
+
+def cast_report(body: bytes | str) -> RpcCast | None:
+    """Return the report that a body casts, None where it is anything else or not quite right."""
+    try:
+        cast = _decode_cast(envelope.message_text(body))
+        host_report = _decode_report(cast.args.stats)
+    except (*envelope.DECODE_ERRORS, exceptions.InvalidMessage):
+        return None
+    if (
+        cast.method != STATS_METHOD
+        or cast.version != wire.VERSION
+        or host_report.name != cast.args.name
+    ):
+        return None
+    return RpcCast(host_report, cast.args.stats)

@@ -16,22 +16,22 @@ from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, ReportedMetric
 from gantt.rpc import wire
-from gantt.rpc.api.stats import Dictionary, Ratios, ReportedFacts
+from gantt.rpc.api.stats import Ratios, ReportedFacts, ResourceDictionary
 
 T = TypeVar('T')
 
 #: Keys of cpu_info that filters and extra specs read.
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
 #: Texts in stats that change with every report and that placement does not use.
-_RESTLESS = frozenset({'uptime'})
+_CHANGING_KEYS = frozenset({'uptime'})
 #: Numbers that are written again as they were: without zeros at the end, and few digits.
-_PLAIN = re.compile(
+_PLAIN_NUMBER = re.compile(
     r'(?!-0\Z)-?(?:0|[1-9][0-9]{0,14}|(?:0|[1-9][0-9]{0,8})\.[0-9]{0,3}[1-9])\Z', re.ASCII
 )
-_PERCENT = '.percent'
+_PERCENT_SUFFIX = '.percent'
 
 
-def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
+def reported_facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
     """Return the facts that form 2 or 3 reports about the host ``name``.
 
     :raises InvalidMessage: names the field and what was expected
@@ -39,10 +39,12 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
     is_node = 'nova_object.name' in stats
     if is_node:
         stats = _compute_node(stats)
-    wire.finite(stats, 'stats')
-    dictionary = base.decode(stats, Dictionary, inside='stats')
+    wire.check_finite(stats, 'stats')
+    dictionary = base.decode(stats, ResourceDictionary, inside='stats')
     if dictionary.host is not None and dictionary.host != name:
-        raise _bad('host', f'expected {name!r} as in the argument name, got {dictionary.host!r}')
+        raise _invalid_field(
+            'host', f'expected {name!r} as in the argument name, got {dictionary.host!r}'
+        )
     used = {
         'vcpus_used': dictionary.vcpus_used,
         'memory_mb_used': _used(
@@ -81,7 +83,7 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
     return base.decode(base.to_builtins(reported), ReportedFacts, inside='stats')
 
 
-def _bad(field: str, problem: str) -> exceptions.InvalidMessage:
+def _invalid_field(field: str, problem: str) -> exceptions.InvalidMessage:
     return exceptions.invalid(f'stats.{field}', problem)
 
 
@@ -95,7 +97,7 @@ def _used(used: int | None, total: int, free: int | None) -> int | None:
     return max(0, total - free) if free is not None else None
 
 
-def _ratios(dictionary: Dictionary, defaults: Ratios) -> Ratios:
+def _ratios(dictionary: ResourceDictionary, defaults: Ratios) -> Ratios:
     """Return the reported ratios; 0 and null mean the default."""
     return Ratios(
         cpu=dictionary.cpu_allocation_ratio or defaults.cpu,
@@ -104,7 +106,7 @@ def _ratios(dictionary: Dictionary, defaults: Ratios) -> Ratios:
     )
 
 
-def _structure(value: Any, field: str) -> Any:
+def _decode_json(value: Any, field: str) -> Any:
     """Return a part that may come as JSON text."""
     if not isinstance(value, str):
         return value
@@ -113,31 +115,31 @@ def _structure(value: Any, field: str) -> Any:
     try:
         structure = json.loads(value)
     except (ValueError, RecursionError):
-        raise _bad(field, 'expected a structure or its JSON text') from None
-    wire.finite(structure, f'stats.{field}')
+        raise _invalid_field(field, 'expected a structure or its JSON text') from None
+    wire.check_finite(structure, f'stats.{field}')
     return structure
 
 
-def _data(value: Any, field: str, name: str | None = None) -> dict[str, Any]:
+def _nova_object_data(value: Any, field: str, name: str | None = None) -> dict[str, Any]:
     """Return the fields of a serialized object, or a plain dictionary as it is.
 
     :param name: class that a serialized object must have
     """
     if not isinstance(value, dict):
-        raise _bad(field, f'expected an object, got {type(value).__name__}')
+        raise _invalid_field(field, f'expected an object, got {type(value).__name__}')
     if 'nova_object.name' not in value:
         return value
     if name is not None and value['nova_object.name'] != name:
-        raise _bad(f'{field}.nova_object.name', f'expected {name}')
+        raise _invalid_field(f'{field}.nova_object.name', f'expected {name}')
     data = value.get('nova_object.data')
     if not isinstance(data, dict):
-        raise _bad(f'{field}.nova_object.data', 'expected an object')
+        raise _invalid_field(f'{field}.nova_object.data', 'expected an object')
     return data
 
 
 def _list(value: Any, field: str) -> list[Any]:
     if not isinstance(value, list):
-        raise _bad(field, f'expected a list, got {type(value).__name__}')
+        raise _invalid_field(field, f'expected a list, got {type(value).__name__}')
     return value
 
 
@@ -145,9 +147,9 @@ def _int(value: Any, field: str, default: int = 0) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _bad(field, f'expected an integer, got {type(value).__name__}')
+        raise _invalid_field(field, f'expected an integer, got {type(value).__name__}')
     if not 0 <= value <= 2**53:
-        raise _bad(field, f'expected 0 to 2**53, got {value}')
+        raise _invalid_field(field, f'expected 0 to 2**53, got {value}')
     return value
 
 
@@ -160,10 +162,12 @@ def _ints(value: Any, field: str) -> list[int]:
         for part in value.split(','):
             low, _, high = part.strip().partition('-')
             if not low.isdigit() or (high and not high.isdigit()):
-                raise _bad(field, f'expected processor numbers such as 0,1,4-7, got {part!r}')
+                raise _invalid_field(
+                    field, f'expected processor numbers such as 0,1,4-7, got {part!r}'
+                )
             last = int(high or low)
             if last - int(low) > 65_536:
-                raise _bad(field, 'more than 65536 processors in one range')
+                raise _invalid_field(field, 'more than 65536 processors in one range')
             numbers += range(int(low), last + 1)
         return numbers
     return sorted(_int(x, field) for x in _list(value, field))
@@ -173,7 +177,9 @@ def _ints(value: Any, field: str) -> list[int]:
 def _compute_node(stats: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a ComputeNode primitive under the names of the dictionary."""
     if stats.get('nova_object.name') != 'ComputeNode':
-        raise _bad('nova_object.name', f"expected 'ComputeNode', got {stats['nova_object.name']!r}")
+        raise _invalid_field(
+            'nova_object.name', f"expected 'ComputeNode', got {stats['nova_object.name']!r}"
+        )
     version = stats.get('nova_object.version')
     if not isinstance(version, str) or version.partition('.')[0] != '1':
         raise exceptions.UnsupportedVersion(
@@ -181,17 +187,17 @@ def _compute_node(stats: dict[str, Any]) -> dict[str, Any]:
         )
     data = stats.get('nova_object.data')
     if not isinstance(data, dict):
-        raise _bad('nova_object.data', 'expected an object')
-    known_fields = set(Dictionary.__struct_fields__)
+        raise _invalid_field('nova_object.data', 'expected an object')
+    known_fields = set(ResourceDictionary.__struct_fields__)
     # A newer object of the same major version may have fields that we do not know.
     return {key: value for key, value in data.items() if key in known_fields}
 
 
 # -- parts --------------------------------------------------------------------
-def _hypervisor(dictionary: Dictionary) -> Hypervisor:
-    info = _structure(dictionary.cpu_info, 'cpu_info')
+def _hypervisor(dictionary: ResourceDictionary) -> Hypervisor:
+    info = _decode_json(dictionary.cpu_info, 'cpu_info')
     if info is not None and not isinstance(info, dict):
-        raise _bad('cpu_info', f'expected an object, got {type(info).__name__}')
+        raise _invalid_field('cpu_info', f'expected an object, got {type(info).__name__}')
     specs = (
         dictionary.supported_hv_specs
         if dictionary.supported_hv_specs is not None
@@ -208,13 +214,13 @@ def _hypervisor(dictionary: Dictionary) -> Hypervisor:
     )
 
 
-def _texts(dictionary: Dictionary) -> dict[str, str]:
+def _texts(dictionary: ResourceDictionary) -> dict[str, str]:
     """Return the stats that are text; numbers are metrics, odd ones both."""
     texts: dict[str, str] = {}
     for name, value in (dictionary.stats or {}).items():
         text = str(value)
-        plain = not isinstance(value, str) or _PLAIN.match(text)
-        if value is None or name in _RESTLESS or (_as_number(value) is not None and plain):
+        plain = not isinstance(value, str) or _PLAIN_NUMBER.match(text)
+        if value is None or name in _CHANGING_KEYS or (_as_number(value) is not None and plain):
             continue
         if 0 < len(name) <= 255 and len(text) <= base.TEXT_MAX and len(texts) < 256:
             texts[name] = text
@@ -226,7 +232,7 @@ def _version(value: int | str | None) -> int:
         return 0
     if isinstance(value, str):
         if not value.isdigit():
-            raise _bad('hypervisor_version', f'expected an integer, got {value!r}')
+            raise _invalid_field('hypervisor_version', f'expected an integer, got {value!r}')
         value = int(value)
     return _int(value, 'hypervisor_version')
 
@@ -234,35 +240,39 @@ def _version(value: int | str | None) -> int:
 def _supported(value: Any) -> list[list[str]]:
     field = 'supported_instances'
     supported = []
-    for spec in _list(_structure(value, field) or [], field):
+    for spec in _list(_decode_json(value, field) or [], field):
         if isinstance(spec, dict):
-            data = _data(spec, field, 'HVSpec')
+            data = _nova_object_data(spec, field, 'HVSpec')
             spec = [data.get('arch'), data.get('hv_type'), data.get('vm_mode')]
         parts = ['' if part is None else part for part in _list(spec, field)]
         if not all(isinstance(part, str) for part in parts):
-            raise _bad(field, 'expected lists of [architecture, hypervisor type, vm mode]')
+            raise _invalid_field(
+                field, 'expected lists of [architecture, hypervisor type, vm mode]'
+            )
         supported.append(parts)
     return supported
 
 
 def _devices(value: Any) -> list[DevicePool]:
     field = 'pci_device_pools'
-    value = _structure(value, field)
+    value = _decode_json(value, field)
     if isinstance(value, dict):
-        value = _data(value, field, 'PciDevicePoolList').get('objects')
-    return [_pool(_data(pool, field, 'PciDevicePool')) for pool in _list(value or [], field)]
+        value = _nova_object_data(value, field, 'PciDevicePoolList').get('objects')
+    return [
+        _pool(_nova_object_data(pool, field, 'PciDevicePool')) for pool in _list(value or [], field)
+    ]
 
 
 def _pool(pool: dict[str, Any]) -> DevicePool:
     field = 'pci_device_pools'
     tags = pool.get('tags') or {}
     if not isinstance(tags, dict):
-        raise _bad(f'{field}.tags', 'expected an object')
+        raise _invalid_field(f'{field}.tags', 'expected an object')
     pool_fields = ('vendor_id', 'product_id', 'numa_node', 'count', 'tags', 'address')
     tags = {k: v for k, v in pool.items() if k not in pool_fields and isinstance(v, str)} | tags
     count = _int(pool.get('count'), f'{field}.count')
     numa = pool.get('numa_node')
-    return _made(
+    return _convert(
         DevicePool,
         {
             'vendor_id': pool.get('vendor_id') or '',
@@ -279,17 +289,23 @@ def _pool(pool: dict[str, Any]) -> DevicePool:
 
 def _numa(value: Any) -> list[NumaCell]:
     field = 'numa_topology'
-    value = _structure(value, field)
+    value = _decode_json(value, field)
     if value is None:
         return []
-    cells = _data(value, field, 'NUMATopology').get('cells')
-    return [_cell(_data(cell, f'{field}.cells', 'NUMACell')) for cell in _list(cells or [], field)]
+    cells = _nova_object_data(value, field, 'NUMATopology').get('cells')
+    return [
+        _cell(_nova_object_data(cell, f'{field}.cells', 'NUMACell'))
+        for cell in _list(cells or [], field)
+    ]
 
 
 def _cell(cell: dict[str, Any]) -> NumaCell:
     field = 'numa_topology.cells'
-    mem = _data(cell.get('mem') or {}, f'{field}.mem')
-    pages = [_data(p, f'{field}.mempages', 'NUMAPagesTopology') for p in cell.get('mempages') or []]
+    mem = _nova_object_data(cell.get('mem') or {}, f'{field}.mem')
+    pages = [
+        _nova_object_data(p, f'{field}.mempages', 'NUMAPagesTopology')
+        for p in cell.get('mempages') or []
+    ]
     body = {
         'id': _int(cell.get('id'), f'{field}.id'),
         'cpus': _ints(cell.get('cpuset', cell.get('cpus')), f'{field}.cpuset'),
@@ -312,7 +328,7 @@ def _cell(cell: dict[str, Any]) -> NumaCell:
         'socket': cell.get('socket'),
         **_networks(cell.get('network_metadata')),
     }
-    return _made(NumaCell, body, field)
+    return _convert(NumaCell, body, field)
 
 
 def _networks(value: Any) -> dict[str, Any]:
@@ -320,23 +336,23 @@ def _networks(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     field = 'numa_topology.cells.network_metadata'
-    data = _data(value, field, 'NetworkMetadata')
+    data = _nova_object_data(value, field, 'NetworkMetadata')
     names = _list(data.get('physnets') or [], f'{field}.physnets')
     if not all(isinstance(name, str) for name in names):
-        raise _bad(f'{field}.physnets', 'expected a list of text')
+        raise _invalid_field(f'{field}.physnets', 'expected a list of text')
     return {'networks': sorted(set(names)), 'tunneled': bool(data.get('tunneled'))}
 
 
-def _metrics(dictionary: Dictionary) -> dict[str, ReportedMetric]:
+def _metrics(dictionary: ResourceDictionary) -> dict[str, ReportedMetric]:
     metrics: dict[str, ReportedMetric] = {}
-    for item in _list(_structure(dictionary.metrics, 'metrics') or [], 'metrics'):
-        data = _data(item, 'metrics', 'MonitorMetric')
+    for item in _list(_decode_json(dictionary.metrics, 'metrics') or [], 'metrics'):
+        data = _nova_object_data(item, 'metrics', 'MonitorMetric')
         name, value = data.get('name'), data.get('value')
         number = float(value) if _is_number(value) else None
         if not isinstance(name, str) or not name or number is None:
             # NUMA metrics have a list of values, which no weigher reads.
             continue
-        if name.endswith(_PERCENT):
+        if name.endswith(_PERCENT_SUFFIX):
             # Reported as a fraction, and weighed by Nova, and so by its ratios, as a percentage.
             number = round(100 * number, 6)
         metrics[name[:255]] = ReportedMetric(
@@ -367,7 +383,7 @@ def _as_number(value: Any) -> float | None:
     return float(value) if _is_number(value) else None
 
 
-def _made(tp: type[T], body: dict[str, Any], field: str) -> T:
+def _convert(tp: type[T], body: dict[str, Any], field: str) -> T:
     try:
         return msgspec.convert(body, tp)
     except msgspec.ValidationError as e:

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from typing import Protocol
 
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.reservations import GroupPlanRecord, PlannedUsage
-from gantt.scheduler.ports.claims import ClaimResult
+from gantt.core.claims.reservations import GroupPlanRecord
+from gantt.scheduler.ports.requests import ClaimResult
 
 
 class GroupPlans(Protocol):
@@ -60,6 +60,3 @@ class GroupPlans(Protocol):
         :raises NotFound: the plan does not exist
         :raises Refused: it is of another request
         """
-
-    def planned_usage(self, project: str) -> PlannedUsage:
-        """Return the usage of a project's reservations of plans."""

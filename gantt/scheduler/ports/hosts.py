@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts: registered, reported, kept by operators, grouped in aggregates."""
+"""Ports for hosts, their reports and declarations, and server groups."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -10,7 +10,7 @@ from gantt.core.claims.host_event import HostEvent
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.claims.reconcile import RegistrationOutcome, ReportEffect
 from gantt.core.messages.report import HostReport, RegisterHost
-from gantt.core.resources.host import Aggregate, HostChange
+from gantt.core.resources.host import Aggregate, Group, HostChange
 from gantt.core.resources.host_keys import HostKey
 from gantt.core.table.metrics import DeclaredMetric
 
@@ -20,7 +20,7 @@ class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     ``outcome``: applied | stale | gone (old epoch) | unknown_host | needs_full | locked (others
     keep the host's row locked: give it to the store again).
-    ``changed``: whether a claim, usage or a fact changed (the generation grew).
+    ``changed_pipeline``: whether a claim, usage or a fact changed (the generation grew).
     """
 
     name: str
@@ -142,7 +142,7 @@ class Hosts(Protocol):
     ) -> list[tuple[str, HostEvent]]:
         """Return recent events of these hosts, with the name of each, oldest first.
 
-        :param since: by the database's clock when it began; older events are left out
+        :param since: begin, by the database's clock; older events are left out
         :param limit: of lines and of claims, the newest each
         """
 
@@ -174,3 +174,30 @@ class Declarations(Protocol):
 
     def declared_metrics(self) -> list[DeclaredMetric]:
         """Return all declarations, by name."""
+
+
+class Groups(Protocol):
+    """Server groups."""
+
+    def save_group(self, group: Group) -> Group:
+        """Create a server group, or return it unchanged where it is the same.
+
+        :raises Refused: it exists with another rule
+        """
+
+    def remove_group(self, uuid: str) -> None:
+        """Remove a server group.  :raises NotFound, Refused: it has live claims"""
+
+    def load_group(self, uuid: str) -> Group | None:
+        """Return the group with the consumers of its live claims."""
+
+    def list_groups(
+        self, limit: int, marker: str | None = None, project: str | None = None
+    ) -> list[Group]:
+        """Return groups by uuid, after ``marker``; of one project, or of all."""
+
+    def is_idle_group(self, uuid: str, project: str | None) -> bool:
+        """Return whether a group's rule came with a request of a project, and it has no members."""
+
+    def count_groups(self, project: str) -> int:
+        """Return the number of a project's server groups."""

@@ -46,7 +46,7 @@ class Inbox(Protocol):
         """Wait for an arrival or ``wake``; return whether there was one within ``seconds``."""
 
     def read(self) -> bool:
-        """Take what has arrived already; return whether there was anything."""
+        """Read the arrivals that are there already; return whether there were any."""
 
     def sockets(self) -> list[int]:
         """Return descriptors of the sockets to watch, for a thread that waits for another one."""
@@ -55,7 +55,7 @@ class Inbox(Protocol):
         """Let the waiting thread continue; any thread."""
 
     def close(self) -> None:
-        """Close it: no thread waits here any more."""
+        """Close the inbox: no thread waits here any more."""
 
 
 class Replies(Protocol):
@@ -68,4 +68,4 @@ class Replies(Protocol):
         """Send each answer to the caller of its handle; never raises."""
 
     def send_soon(self, answers: Sequence[tuple[Any, Any]]) -> None:
-        """Send the same way, without blocking."""
+        """Send answers as ``send`` does, without blocking."""

@@ -1,106 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource providers: all kinds are read; those that are no hosts are created, changed, deleted."""
+"""Ports for resource providers: their vocabulary, and what candidates are found among."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from gantt.core.messages.resource_classes import Inventory
+import msgspec
+
+from gantt.core.candidates.table import ProviderEntry
 from gantt.core.resources.provider import (
-    ProviderAggregates,
-    ProviderFilter,
-    ProviderRecord,
-    ProviderTraits,
-    ResourceProvider,
+    VocabularyEntry,
 )
+from gantt.scheduler.ports.records import Gap
 
 
-class Providers(Protocol):
-    """Trees of providers, as Placement requests find and change them.
+class Vocabulary(Protocol):
+    """Resource classes and traits; changes raise ``NotFound`` if missing, ``InUse`` if used."""
 
-    A ``generation`` that is given must be the current one: the writers that take one raise
-    ``NotFound`` where the provider does not exist, ``ReportedByHost`` where it is a host, and
-    ``StaleGeneration``.  Errors of ``InvalidMessage`` name the field: ``provider.name``,
-    ``provider.uuid``, ``provider.parent``, ``provider.inventories.CLASS.FIELD``.
+    def resource_classes(self) -> list[VocabularyEntry]:
+        """Return all resource classes, the standard ones first."""
+
+    def create_class(self, name: str) -> bool:
+        """Create a resource class; return whether it is new.
+
+        :raises UnknownResourceClass: it has not the form of a custom one
+        """
+
+    def declare_class(self, name: str) -> None:
+        """Create a resource class unless it exists, also a standard one.
+
+        :raises UnknownResourceClass: it has not the form of a custom one
+        """
+
+    def declared_classes(self) -> frozenset[str]:
+        """Return the CUSTOM_ resource classes declared so far."""
+
+    def rename_class(self, name: str, new: str) -> None:
+        """Rename a resource class; only while unused, for claims name their classes.
+
+        :raises InUse: it is used, or the new name exists
+        """
+
+    def delete_class(self, name: str) -> None:
+        """Delete a resource class.  :raises NotFound, InUse:"""
+
+    def traits(
+        self,
+        *,
+        names: Collection[str] | None = None,
+        prefix: str = '',
+        associated: bool | None = None,
+    ) -> list[VocabularyEntry]:
+        """Return traits by names, prefix, and whether a provider has them (``associated``)."""
+
+    def create_trait(self, name: str) -> tuple[VocabularyEntry, bool]:
+        """Create a trait; return it, and whether it is new."""
+
+    def delete_trait(self, name: str) -> None:
+        """Delete a trait.  :raises NotFound, InUse:"""
+
+
+class ProviderNews(msgspec.Struct, frozen=True, kw_only=True):
+    """Providers as one read returns them.
+
+    :ivar position: position in the change feed; with the ``gaps`` before it for the next read
+    :ivar whole: these are all existing providers
+    :ivar gone: ids of deleted providers
     """
 
-    def create_provider(
-        self,
-        name: str,
-        *,
-        uuid: str | None = None,
-        parent: str | None = None,
-        inventories: Mapping[str, Inventory] = ...,
-    ) -> ResourceProvider:
-        """Create a provider that is no host: below another provider, or a root of its own.
+    position: int
+    incarnation: int
+    gaps: list[Gap] = []
+    entries: list[ProviderEntry] = []
+    gone: list[int] = []
+    whole: bool = False
 
-        :param parent: uuid
-        :raises InvalidMessage: name or uuid are taken, the parent does not exist, an inventory is
-            invalid
-        :raises Refused: processes that do not know such providers may run
+
+class CandidateReads(Protocol):
+    """Reads that include everything committed before they began, by any writer."""
+
+    @property
+    def connections_lost(self) -> int:
+        """Number of broken connections so far: another server may have taken over since."""
+
+    def load_provider_entries(self) -> ProviderNews:
+        """Return all providers."""
+
+    def poll_provider_entries(self, last_news: ProviderNews) -> ProviderNews:
+        """Return providers changed since, or all where the feed does not lead on.
+
+        :param last_news: the result of the read before this one; its entries do not matter
         """
 
-    def load_provider(self, uuid: str) -> ResourceProvider | None:
-        """Return one provider, of any kind."""
-
-    def delete_provider(self, uuid: str) -> None:
-        """Delete a provider.
-
-        :raises NotFound, InUse, Refused: it has children or live claims; it is a host
-        """
-
-    def find_providers(self, wanted: ProviderFilter) -> list[ProviderRecord]:
-        """Return the providers that meet all conditions, hosts among them.
-
-        :raises NotFound: of kind ``trait`` or ``resource class``: a name is not known
-        """
-
-    def update_provider(
-        self,
-        uuid: str,
-        *,
-        name: str | None = None,
-        parent: str | None = '',
-        reparent: bool = True,
-    ) -> ProviderRecord:
-        """Rename and move a provider; its generation stays.
-
-        :param parent: uuid; None: none; empty: the present one
-        :param reparent: it may get a parent other than its present one
-        :raises InvalidMessage: the name is taken; the parent does not exist, is inside of the
-            subtree, or has to stay: ``why`` states which
-        """
-
-    def change_inventories(
-        self,
-        uuid: str,
-        change: Callable[[dict[str, Inventory]], Mapping[str, Inventory]],
-        generation: int | None = None,
-    ) -> ResourceProvider:
-        """Replace the inventories by what a function makes of them; one generation up.
-
-        Less than is used is accepted.
-
-        :param change: called under the lock, perhaps repeatedly; may raise
-        :raises NotFound: of kind ``resource class``: one is not known
-        :raises InvalidMessage: an inventory is invalid
-        :raises InUse: a class that would be removed is used
-        """
-
-    def load_provider_traits(self, uuid: str) -> ProviderTraits | None:
-        """Return the traits of a provider; None: it does not exist."""
-
-    def save_provider_traits(
-        self, uuid: str, names: Collection[str], generation: int | None = None
-    ) -> ProviderTraits:
-        """Replace the traits of a provider; one generation up where that is a change.
-
-        :raises NotFound: of kind ``trait``: one is not known
-        """
-
-    def load_provider_aggregates(self, uuid: str) -> ProviderAggregates | None:
-        """Return the aggregates of a provider; None: it does not exist."""
-
-    def save_provider_aggregates(
-        self, uuid: str, uuids: Collection[str], generation: int | None = None
-    ) -> ProviderAggregates:
-        """Replace the aggregates of a provider; one generation up where one was given."""
+    def unknown_names(
+        self, classes: Collection[str], traits: Collection[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return which of these resource classes, and which of these traits, do not exist."""

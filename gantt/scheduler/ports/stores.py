@@ -1,57 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stores of a process, put together: a plain container for whoever wires them up."""
+"""The stores of the base, put together: a capability extends them by its own."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from gantt.scheduler.ports.allocations import Allocations
-from gantt.scheduler.ports.candidates import CandidateReads
-from gantt.scheduler.ports.claims import Claims
-from gantt.scheduler.ports.database import DatabaseStatus
-from gantt.scheduler.ports.feed import ChangeFeed
+from gantt.scheduler.ports.child_claims import ChildClaims
 from gantt.scheduler.ports.group_plans import GroupPlans
-from gantt.scheduler.ports.groups import Groups
-from gantt.scheduler.ports.hosts import Declarations, Hosts, Reports
-from gantt.scheduler.ports.nova import Nova
-from gantt.scheduler.ports.providers import Providers
-from gantt.scheduler.ports.quotas import Quotas
-from gantt.scheduler.ports.records import Records, Retention, Services, Shadows, TableLogs
-from gantt.scheduler.ports.requests import Requests
-from gantt.scheduler.ports.vocabulary import Vocabulary
-from gantt.scheduler.ports.zones import (
-    AllocationOrders,
-    ZoneClaims,
-    ZoneFigures,
-    ZoneRegistry,
-    ZoneReleases,
-    ZoneRequests,
+from gantt.scheduler.ports.hosts import Declarations, Groups, Hosts, Reports
+from gantt.scheduler.ports.providers import CandidateReads, Vocabulary
+from gantt.scheduler.ports.records import (
+    ChangeFeed,
+    Records,
+    Retention,
+    Services,
+    Shadows,
+    TableLogs,
 )
-
-T = TypeVar('T')
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlacementStores:
-    """The stores that Placement's interface reads and writes."""
-
-    providers: Providers
-    vocabulary: Vocabulary
-    allocations: Allocations
+from gantt.scheduler.ports.requests import Claims, Quotas, Requests
 
 
-class DryRuns(Protocol):
-    """Work on the database that leaves no trace."""
+class DatabaseStatus(Protocol):
+    """The state of the database itself."""
 
-    def dry_run(self, work: Callable[[PlacementStores], T]) -> T:
-        """Return the result of ``work`` on stores all of whose changes are undone in the end.
+    def ping(self) -> float:
+        """Return the database's clock.  :raises DatabaseUnavailable:"""
 
-        Their methods raise and return what they do otherwise, each as if the earlier ones had been
-        carried out.
+    def silent_for(self) -> float:
+        """Return how long, in seconds, the longest wait for the database now under way has lasted.
 
-        :param work: may be called repeatedly
-        :raises Busy: rows stay locked
+        Reads that are known to be long do not count.  Cheap: it sends the database nothing,
+        and any thread may call it while others wait.
         """
+
+    def check_rights(self) -> None:
+        """Check that the user may write every table; nothing is written, no row is locked.
+
+        :raises DatabaseUnavailable: it may not; names a table
+        """
+
+    def close(self) -> None:
+        """Close the connections to the database."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,14 +52,11 @@ class Stores:
     database: DatabaseStatus
     requests: Requests
     claims: Claims
+    child_claims: ChildClaims
     reports: Reports
     hosts: Hosts
-    nova: Nova
     declarations: Declarations
-    providers: Providers
     vocabulary: Vocabulary
-    allocations: Allocations
-    dry_runs: DryRuns
     candidates: CandidateReads
     groups: Groups
     plans: GroupPlans
@@ -82,9 +67,3 @@ class Stores:
     retention: Retention
     services: Services
     shadows: Shadows
-    zones: ZoneRegistry
-    zone_requests: ZoneRequests
-    zone_claims: ZoneClaims
-    zone_figures: ZoneFigures
-    zone_releases: ZoneReleases
-    orders: AllocationOrders

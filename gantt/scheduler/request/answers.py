@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol
 from gantt import exceptions
 from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import CommitStatus, RequestOutcome
+from gantt.core.claims.quota import amounts_of
 from gantt.core.messages.base import topic_of
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import (
@@ -23,14 +24,16 @@ from gantt.core.records.decision import (
     ProviderAllocation,
     Selection,
 )
-from gantt.core.records.members import AnswerReference, answer_of, pack, plain, unpack
+from gantt.core.records.members import AnswerReference, answer_of, encodable_answer, pack, unpack
 from gantt.core.resources.host import HostRow
-from gantt.core.resources.shared_pool import SharedPool
-from gantt.scheduler.ports import Clock, Recorder, Records, Replies, Requests, StoredRequest
+from gantt.core.resources.provider import SharedPool
+from gantt.scheduler.ports.process import Clock, Recorder, Replies
+from gantt.scheduler.ports.records import Records
+from gantt.scheduler.ports.requests import Requests, StoredRequest
 from gantt.scheduler.request.queue import Admission, C, PendingRequest
 
 #: Callback with all answers that were sent together, for the log.
-OnAnswers = Callable[[Sequence[Answered]], None]
+AnswersCallback = Callable[[Sequence[Answered]], None]
 
 
 class StoredAnswers:
@@ -75,10 +78,12 @@ class StoredAnswers:
         if record is not None:
             decision = decision_codec.unpack(record[0]).decision
             if decision.id == stored_answer.decision_id:
-                return plain(answer_of(decision, stored_answer.lease_seconds, claims=True))
-        return self._of_claims(request_id, stored_answer)
+                return encodable_answer(
+                    answer_of(decision, stored_answer.lease_seconds, claims=True)
+                )
+        return self._answer_of_claims(request_id, stored_answer)
 
-    def _of_claims(self, request_id: str, reference: AnswerReference) -> Answer:
+    def _answer_of_claims(self, request_id: str, reference: AnswerReference) -> Answer:
         stored = self._requests.load_request(request_id)
         claims = [] if stored is None else stored.claims
         last = max((claim.attempt for claim in claims), default=0)
@@ -94,7 +99,7 @@ class StoredAnswers:
         )
 
     def _selection(self, claim: Claim, lease_seconds: float) -> Selection:
-        host, resources = self._host_of(claim.provider_id), dict[str, int]()
+        host = self._host_of(claim.provider_id)
         # The host first, then pools, as in the original answer.
         order = sorted(
             claim.allocations,
@@ -104,9 +109,6 @@ class StoredAnswers:
             self._allocation(claim, provider_id, claim.allocations[provider_id])
             for provider_id in order
         ]
-        for amounts in claim.allocations.values():
-            for name, amount in amounts.items():
-                resources[name] = resources.get(name, 0) + amount
         name = claim.host or (host.name if host else '')
         return Selection(
             host=name,
@@ -118,7 +120,7 @@ class StoredAnswers:
             cell=host.cell if host else None,
             zone=host.zone if host else None,
             build_topic=topic_of(name) if claim.host else '',
-            resources=resources,
+            resources=amounts_of(claim),
             layout=claim.layout,
             lease_seconds=lease_seconds,
             allocations=allocations if len(allocations) > 1 else [],
@@ -158,12 +160,12 @@ class EarlierAnswers(Generic[C]):
         self._codec = codec
         self._recorder = recorder
 
-    def of(self, call: C) -> Any:
+    def earlier_answer(self, call: C) -> Any:
         """Return the earlier answer to a request; its row where that is open; else None."""
-        return self._of(call, self._requests.load_request(call.request.request_id))
+        return self._read_earlier(call, self._requests.load_request(call.request.request_id))
 
-    def refused(self, call: C, refusal: Any) -> Any:
-        """Return what ``of`` returns for a request that is to be refused.
+    def answer_before_refusal(self, call: C, refusal: Any) -> Any:
+        """Return what ``earlier_answer`` returns for a request that is to be refused.
 
         A commit guards against repeats itself, and such a request never gets to one.  Its own
         claims may be the obstacle.  The refusal of a repeat is stored: its other copy may wait at
@@ -173,51 +175,51 @@ class EarlierAnswers(Generic[C]):
             return None
         try:
             if not call.repeats:
-                return self.of(call)
+                return self.earlier_answer(call)
             packed = self._codec.pack(refusal)
-            return self._of(
+            return self._read_earlier(
                 call,
-                self._requests.bar_request(call.request.request_id, call.fingerprint, packed),
+                self._requests.reject_request(call.request.request_id, call.fingerprint, packed),
             )
         except exceptions.Unavailable as e:
             return call.failure(e)
 
-    def placed(self, call: C, stored: bytes) -> Any:
+    def placed_answer(self, call: C, stored: bytes) -> Any:
         """Return the answer stored with a request that was placed before."""
         self._recorder.count('gantt_repeated_requests_total')
         return self._read(call, stored)
 
-    def cancelled(self, call: C) -> Any:
-        """Return the answer to a request not placed any more: its refusal, if it had one."""
+    def cancelled_answer(self, call: C) -> Any:
+        """Return the answer to a cancelled request: its refusal, if it had one."""
         try:
             stored = self._requests.load_request(call.request.request_id)
         except exceptions.Unavailable:
             stored = None
-        return self._of_cancelled(call, stored)
+        return self._read_cancelled(call, stored)
 
-    def resolved(self, call: C, status: RequestOutcome) -> Any:
+    def ended_answer(self, call: C, status: RequestOutcome) -> Any:
         """Return the answer of an outcome that ends a request without a claim; else None."""
         match status.outcome:
             case CommitStatus.REPEAT:
-                return self.placed(call, status.answer)
-            case CommitStatus.BARRED:
+                return self.placed_answer(call, status.answer)
+            case CommitStatus.REJECTED:
                 return call.failure(exceptions.refused(status.reason, status.places))
             case CommitStatus.CANCELLED:
-                return self.cancelled(call)
+                return self.cancelled_answer(call)
             case CommitStatus.REUSED:
                 return call.refusal(Outcome.REUSED, 'used with another body')
         return None
 
-    def _of(self, call: C, stored: StoredRequest | None) -> Any:
+    def _read_earlier(self, call: C, stored: StoredRequest | None) -> Any:
         if stored is None:
             return None
         if stored.state == 'cancelled':
-            return self._of_cancelled(call, stored)
+            return self._read_cancelled(call, stored)
         if stored.fingerprint != call.fingerprint:
             return call.refusal(Outcome.REUSED, 'used with another body')
-        return stored if stored.state == 'open' else self.placed(call, stored.answer)
+        return stored if stored.state == 'open' else self.placed_answer(call, stored.answer)
 
-    def _of_cancelled(self, call: C, stored: StoredRequest | None) -> Any:
+    def _read_cancelled(self, call: C, stored: StoredRequest | None) -> Any:
         was_refused = stored is not None and stored.attempt == 0 and stored.answer
         if stored is None or not was_refused:
             return call.refusal(Outcome.CANCELLED, 'it was cancelled')
@@ -235,7 +237,7 @@ class EarlierAnswers(Generic[C]):
         return answer
 
 
-class Answers:
+class OutgoingAnswers:
     """Outgoing answers of the scheduling thread; one send for each carrier of replies."""
 
     def __init__(
@@ -243,7 +245,7 @@ class Answers:
         admission: Admission,
         recorder: Recorder,
         clock: Clock,
-        on_answers: OnAnswers | None,
+        on_answers: AnswersCallback | None,
     ) -> None:
         self._admission = admission
         self._recorder = recorder

@@ -12,15 +12,16 @@ from gantt import exceptions
 from gantt.core.claims import request_state
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.claims.request_state import Effect, RequestEvent, RequestState
-from gantt.scheduler.ports import ClaimResult, Recorder, Requests
+from gantt.scheduler.ports.process import Recorder
+from gantt.scheduler.ports.requests import ClaimResult, Requests
 from gantt.scheduler.request.queue import C
 
 #: Seconds between two checks of a request that another worker has open, that needs a locked host,
 #: or that waits until everything was read again.
-LOOK_SECONDS = 0.1
+RECHECK_SECONDS = 0.1
 
 
-class Happened(NamedTuple):
+class RequestTransition(NamedTuple):
     """An event of a request, with what its effects need.
 
     :ivar answer: sent where the event ends the request
@@ -38,7 +39,7 @@ class Happened(NamedTuple):
     reason: str = ''
 
 
-class RequestLife(Generic[C]):
+class RequestStateMachine(Generic[C]):
     """The life of the requests of one loop, from event to event.
 
     :param owner: of the rows of its requests: this process
@@ -49,7 +50,7 @@ class RequestLife(Generic[C]):
         self._recorder = recorder
         self._owner = owner
 
-    def happens(
+    def handle_event(
         self,
         call: C,
         event: RequestEvent,
@@ -60,7 +61,10 @@ class RequestLife(Generic[C]):
         number: int = 0,
         reason: str = '',
     ) -> None:
-        """Feed an event to the state of a request, and carry out what follows: see ``Happened``."""
+        """Feed an event to the state of a request, and carry out its effects.
+
+        For the arguments see ``RequestTransition``.
+        """
         old_attempt = call.attempt
         new_attempt, effects = request_state.transition(
             old_attempt, event, made=made, conflict=conflict, number=number, reason=reason
@@ -80,7 +84,7 @@ class RequestLife(Generic[C]):
                 case Effect.PLAN_AGAIN:
                     self.plan_again(call, 0.0)
                 case Effect.WAIT:
-                    self.plan_again(call, LOOK_SECONDS)
+                    self.plan_again(call, RECHECK_SECONDS)
                 case Effect.BACK_OFF:
                     wait = request_state.back_off(call.request.request_id, new_attempt)
                     self.plan_again(call, wait)
@@ -89,7 +93,7 @@ class RequestLife(Generic[C]):
     def release(self, request_id: str, owner: str, attempt: int) -> None:
         """Give up an open request: release what it has claimed, and delete its row."""
         try:
-            self.released(self._requests.give_up(request_id, owner, attempt))
+            self.note_released_hosts(self._requests.give_up(request_id, owner, attempt))
         except exceptions.Unavailable:
             # The lease frees the claims; the row's deadline lets a repeat take over.
             self._recorder.count('gantt_request_abort_failures_total')
@@ -103,5 +107,5 @@ class RequestLife(Generic[C]):
         """Plan a request again after a pause."""
         raise NotImplementedError
 
-    def released(self, result: ClaimResult) -> None:
+    def note_released_hosts(self, result: ClaimResult) -> None:
         """Take note of hosts that claims have left."""

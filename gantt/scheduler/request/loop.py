@@ -30,14 +30,21 @@ from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import ClaimResult, Recorder, StoredRequest, Stores
+from gantt.scheduler.ports.process import Recorder
+from gantt.scheduler.ports.requests import ClaimResult, StoredRequest
+from gantt.scheduler.ports.stores import Stores
 from gantt.scheduler.quotas import QuotaChecks, QuotaRound
-from gantt.scheduler.request.answers import Answers, EarlierAnswers, OnAnswers, StoredAnswers
-from gantt.scheduler.request.life import RequestLife
-from gantt.scheduler.request.ordering import EVERY, Ordering
+from gantt.scheduler.request.answers import (
+    AnswersCallback,
+    EarlierAnswers,
+    OutgoingAnswers,
+    StoredAnswers,
+)
+from gantt.scheduler.request.life import RequestStateMachine
+from gantt.scheduler.request.ordering import DECISIONS_PER_MEASUREMENT, FilterOrdering
 from gantt.scheduler.request.planner import (
     LockedHosts,
-    MakeHook,
+    MakePlanningHook,
     Plan,
     Planner,
     may_be_outdated,
@@ -47,20 +54,20 @@ from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5
-FRESH_SECONDS = 0.02
-GIVEN_BACK_MS = 50  # until a request turned away for another scheduler is sent again
+FEED_FRESH_SECONDS = 0.02
+GIVEN_BACK_RETRY_MS = 50  # until a request turned away for another scheduler is sent again
 #: Size of the requests that are committed together: the statements are a multiple of it,
 #: and MariaDB takes 16 MiB in one packet unless configured otherwise.
 BATCH_BYTES_MAX = 1 << 20
 #: Seconds that others wait for the members of one request.
-SLICE_SECONDS = 0.01
+MEMBER_SLICE_SECONDS = 0.01
 
 
-class ServedFailed(Exception):
+class ServedRequestFailed(Exception):
     """A failure of a batch served between the members of a call, which has not failed itself."""
 
 
-class Placing(RequestLife[PendingRequest]):
+class SchedulingThread(RequestStateMachine[PendingRequest]):
     """The scheduling thread.
 
     It alone writes the working table and plans on it, so that no lock is needed:
@@ -75,8 +82,8 @@ class Placing(RequestLife[PendingRequest]):
         recorder: Recorder,
         settings: SchedulerSettings,
         quotas: QuotaChecks,
-        make_hook: MakeHook,
-        on_answers: OnAnswers | None = None,
+        make_hook: MakePlanningHook,
+        on_answers: AnswersCallback | None = None,
     ) -> None:
         super().__init__(stores.requests, recorder, settings.worker)
         clock = cache.clock
@@ -89,42 +96,45 @@ class Placing(RequestLife[PendingRequest]):
         self._planner = Planner(stores, cache, settings, make_hook)
         #: Filters and weighers as given by any thread; as taken over, and as they run, by this
         #: thread.
-        self._given = self._taken = self._pipeline = pipeline
+        self._requested_pipeline = self._configured_pipeline = self._pipeline = pipeline
         # Order of the filters, adapted to their measured cost every few decisions.
-        self._ordering = Ordering(clock)
+        self._ordering = FilterOrdering(clock)
         # Plans so far: every so many of them the filters are measured.
-        self._decisions = 0
+        self._decision_count = 0
         #: Lost races of this scheduler against others.
         self.contention = self._planner.contention
         # Hosts that other transactions keep locked: chosen only where there are no others.
-        self._locked = LockedHosts(clock)
+        self._locked_hosts = LockedHosts(clock)
         self._clock = clock
         self._settings = settings
         self._quotas = quotas
-        self._round: QuotaRound | None = None  # for the next commit
+        self._quota_round: QuotaRound | None = None  # for the next commit
         # None until the start; tests run ``step`` without a thread.
         self._thread: threading.Thread | None = None
         # All calls of the batch at work, so that each is answered or repeated where it fails.
         self._batch: list[PendingRequest] = []
-        self._coming: Iterator[PendingRequest] = iter(())  # calls of the batch not begun
-        self._laid_from = 0.0  # monotonic time at which the last plan was begun
-        # Planned without success between the members of another call: the next batch has them.
-        self._in_vain: list[PendingRequest] = []
+        self._remaining_calls: Iterator[PendingRequest] = iter(())  # calls of the batch not begun
+        self._plan_began_at = 0.0  # monotonic time at which the last plan was begun
+        # Planned without success between the members of another call: in no batch until that one
+        # ends, so that none is planned twice in it; the next batch has them.
+        self._postponed_calls: list[PendingRequest] = []
         stored_answers = StoredAnswers(stores.records, stores.requests, cache.host_row, cache.pool)
-        self._earlier = EarlierAnswers[PendingRequest](stores.requests, stored_answers, recorder)
-        self._answers = Answers(self.admission, recorder, clock, on_answers)
+        self._earlier_answers = EarlierAnswers[PendingRequest](
+            stores.requests, stored_answers, recorder
+        )
+        self._outgoing_answers = OutgoingAnswers(self.admission, recorder, clock, on_answers)
 
     @property
     def pipeline(self) -> Pipeline:
         """The filters and weighers in force."""
-        given = self._given
-        return self._pipeline if given is self._taken else given
+        given = self._requested_pipeline
+        return self._pipeline if given is self._configured_pipeline else given
 
-    def use(self, pipeline: Pipeline) -> None:
+    def use_pipeline(self, pipeline: Pipeline) -> None:
         """Place with other filters and weighers from the next batch on."""
-        self._given = pipeline
+        self._requested_pipeline = pipeline
 
-    def know_zones(self, not_queried: Callable[[SelectDestinations], list[str]]) -> None:
+    def set_zones_not_queried(self, not_queried: Callable[[SelectDestinations], list[str]]) -> None:
         """Set how to find child zones with room that were not queried; call before the start.
 
         :param not_queried: returns the names of child zones that a request is not sent to
@@ -138,7 +148,7 @@ class Placing(RequestLife[PendingRequest]):
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Take nothing new and finish what is inside; return whether that was done in time."""
+        """Accept no more requests and finish those inside; return whether that was in time."""
         self.admission.closed = True
         self.admission.wake()
         if self._thread is not None:
@@ -148,9 +158,9 @@ class Placing(RequestLife[PendingRequest]):
 
     def give_back(self, reason: str) -> int:
         """Turn away the calls that no batch has had yet; return their number.  Any thread."""
-        calls = self.admission.take_back()
+        calls = self.admission.take_unstarted()
         for call in calls:
-            answer = refusal(call.request, Outcome.BUSY, reason, GIVEN_BACK_MS)
+            answer = refusal(call.request, Outcome.BUSY, reason, GIVEN_BACK_RETRY_MS)
             for handle, replies in self.admission.leave(call):
                 self._recorder.count('gantt_requests_rejected_total', outcome=answer.outcome.value)
                 replies.send([(handle, answer)])
@@ -161,11 +171,13 @@ class Placing(RequestLife[PendingRequest]):
             try:
                 self.step(IDLE_SECONDS)
             except Exception as e:  # the thread must outlive any one batch
-                LOG.exception('Batch of requests failed unexpectedly')
+                LOG.exception(
+                    'Batch of requests failed unexpectedly; each request of it is tried alone'
+                )
                 try:
-                    self._abandon(e)
+                    self._recover_from_failure(e)
                 except Exception:  # about answers already sent
-                    LOG.exception('Record of answered requests failed unexpectedly')
+                    LOG.exception('Requests of a failed batch cannot be tried again')
 
     # -- the flow ------------------------------------------------------------------
     def step(self, idle_seconds: float = 0.0) -> int:
@@ -176,33 +188,33 @@ class Placing(RequestLife[PendingRequest]):
             self._settings.batch_wait_ms / 1000,
             idle_seconds,
         )
-        self._batch = calls = self._apart(calls)
-        self._round = None
-        if self._given is not self._taken:
-            self._take_over(self._given)
+        self._batch = calls = self._calls_to_isolate(calls)
+        self._quota_round = None
+        if self._requested_pipeline is not self._configured_pipeline:
+            self._use_pipeline(self._requested_pipeline)
         is_suspect = self._cache.is_suspect  # read before: folding may end it
         self._cache.fold()
         if calls and (is_suspect or not self._cache.is_loaded):
             self._wait_for_hosts(calls)
         elif calls:
-            self._coming = iter(calls)
+            self._remaining_calls = iter(calls)
             try:
-                self._place(self._coming)
+                self._place(self._remaining_calls)
             finally:
-                for call in self._in_vain:
+                for call in self._postponed_calls:
                     self.admission.again(call)
-                self._in_vain = []
-        self._answers.send()
+                self._postponed_calls = []
+        self._outgoing_answers.send()
         return len(calls)
 
     def _place(self, calls: Iterable[PendingRequest]) -> None:
         """Plan calls one after another and commit them together."""
         plans: list[Plan] = []
-        for call in self._in_time(calls):
+        for call in self._drop_overdue(calls):
             if plans and len(call.attempt.todo) > 1 and call.is_whole:
                 # It may take long: the calls before it do not wait for that.
                 self._commit(plans)
-                self._answers.send()
+                self._outgoing_answers.send()
                 plans = []
             plan = None if self._is_over_quota(call) else self._plan(call)
             if plan:
@@ -210,15 +222,15 @@ class Placing(RequestLife[PendingRequest]):
         if plans:
             self._commit(plans)
 
-    def _take_over(self, pipeline: Pipeline) -> None:
+    def _use_pipeline(self, pipeline: Pipeline) -> None:
         is_other = pipeline.digest != self._pipeline.digest
-        self._taken = self._pipeline = pipeline
+        self._configured_pipeline = self._pipeline = pipeline
         if is_other and self._settings.order_by_cost:
             self._pipeline = self._ordering.begin(pipeline)
 
-    def _apart(self, calls: list[PendingRequest]) -> list[PendingRequest]:
+    def _calls_to_isolate(self, calls: list[PendingRequest]) -> list[PendingRequest]:
         """Return one call of a failed batch by itself; else all calls."""
-        suspect = next((call for call in calls if call.attempt.alone), None)
+        suspect = next((call for call in calls if call.attempt.is_isolated), None)
         if suspect is None:
             return calls
         for call in calls:
@@ -231,13 +243,13 @@ class Placing(RequestLife[PendingRequest]):
         for call in calls:
             if call.deadline <= self._clock.monotonic():
                 reason = 'the database has not answered yet'
-                self.happens(
+                self.handle_event(
                     call, RequestEvent.UNCERTAIN, refusal(call.request, Outcome.UNKNOWN, reason)
                 )
             else:
-                self.happens(call, RequestEvent.SUSPECT)
+                self.handle_event(call, RequestEvent.SUSPECT)
 
-    def _in_time(self, calls: Iterable[PendingRequest]) -> Iterable[PendingRequest]:
+    def _drop_overdue(self, calls: Iterable[PendingRequest]) -> Iterable[PendingRequest]:
         now = self._clock.monotonic()
         members_left = members_max = self._settings.claims_per_commit
         bytes_left = BATCH_BYTES_MAX
@@ -256,17 +268,17 @@ class Placing(RequestLife[PendingRequest]):
         conflicts = len(call.attempt.conflicts)
         if conflicts >= self._settings.attempts_per_request:
             reason = f'gave up after {conflicts} attempts'
-            if not (call.repeats and self._known_before(call, Outcome.CONFLICT, reason)):
+            if not (call.repeats and self._answer_as_before(call, Outcome.CONFLICT, reason)):
                 self._end(call, RequestEvent.OUT_OF_TRIES, Outcome.CONFLICT, reason)
             return None
         try:
-            plan = self._planned(call)
+            plan = self._plan_current(call)
             if plan.claims_nothing and plan.is_placed:
                 self._take_back(plan)
         except exceptions.Refused as e:
             # Its group may have had the other rule when a copy of the request was placed.
-            if not self._is_put_off(call) and not (
-                may_be_outdated(e) and self._known_before(call, Outcome.REFUSED, e.message)
+            if not self._is_postponed(call) and not (
+                may_be_outdated(e) and self._answer_as_before(call, Outcome.REFUSED, e.message)
             ):
                 self._end(call, RequestEvent.REFUSED, Outcome.REFUSED, e.message)
             return None
@@ -278,7 +290,9 @@ class Placing(RequestLife[PendingRequest]):
             self._end(call, RequestEvent.OUT_OF_TIME, outcome, reason)
             return None
         if not plan.is_placed:
-            if not (self._is_put_off(call) or self._known_before(call, outcome, reason, plan)):
+            if not (
+                self._is_postponed(call) or self._answer_as_before(call, outcome, reason, plan)
+            ):
                 self._end(call, RequestEvent.NO_ROOM, outcome, reason, plan)
             return None
         return None if self._needs_no_commit(plan) else plan
@@ -286,47 +300,53 @@ class Placing(RequestLife[PendingRequest]):
     def _is_over_quota(self, call: PendingRequest, plan: Plan | None = None) -> bool:
         """Return whether a call ends because its project has reached a limit.
 
-        :param plan: to be committed: counts for later calls where it is let in
+        :param plan: to be committed: counts for later calls where it is admitted
         """
-        # A planned call has been counted; its places are not known before it is planned.
-        if plan is None and self._planner.may_be_counted(call):
-            return False
-        paid = plan is not None and self._planner.has_paid(plan)
+        paid = False
+        if call.request.spec.group is not None:
+            # A planned call has been counted; its places are not known before it is planned.
+            if plan is None and self._planner.may_be_counted(call):
+                return False
+            paid = plan is not None and self._planner.has_paid(plan)
         try:
-            if self._round is None:
-                self._round = self._quotas.round()
+            if self._quota_round is None:
+                self._quota_round = self._quotas.new_round()
+            if not self._quota_round.has_limits:
+                return False
             todo = call.attempt.todo
             if plan is None:
-                excess = self._round.would_pass(call.request, todo)
+                excess = self._quota_round.would_pass(call.request, todo)
             else:
-                excess = self._round.let_in(call.request, todo, plan.extra.replaced, has_paid=paid)
+                excess = self._quota_round.admit(
+                    call.request, todo, plan.extra.replaced, has_paid=paid
+                )
         except exceptions.Unavailable as e:
             self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return True
         if excess is None:
             return False
         # A copy of it may have been placed before, and be what uses the quota up.
-        if not self._known_before(call, Outcome.REFUSED, excess.line, excess=excess):
-            self._quotas.counted(excess)
+        if not self._answer_as_before(call, Outcome.REFUSED, excess.line, excess=excess):
+            self._quotas.count_refusal(excess)
             self._end(call, RequestEvent.OVER_QUOTA, Outcome.REFUSED, excess.line, excess=excess)
         return True
 
-    def _is_put_off(self, call: PendingRequest) -> bool:
+    def _is_postponed(self, call: PendingRequest) -> bool:
         """Return whether a call waits as its plan rests on an outdated database state."""
         if is_suspect := self._cache.is_suspect:
-            self.happens(call, RequestEvent.SUSPECT)
+            self.handle_event(call, RequestEvent.SUSPECT)
         return is_suspect
 
-    def _planned(self, call: PendingRequest) -> Plan:
+    def _plan_current(self, call: PendingRequest) -> Plan:
         """Return the plan of a call; before a refusal, read the feed and plan again.
 
         Locked hosts are chosen only where there are no others.
         """
-        is_old = self._cache.read_seconds_ago > FRESH_SECONDS
-        locked = self._locked.names() if self._locked.found else []
+        is_old = self._cache.read_seconds_ago > FEED_FRESH_SECONDS
+        locked = self._locked_hosts.names() if self._locked_hosts.found else []
         serve = self._serve_others if self._may_serve(call) else None
         try:
-            plan = self._lay(call, serve, locked)
+            plan = self._plan_on_table(call, serve, locked)
             if plan.is_placed or plan.decision.outcome is Outcome.EXPIRED:
                 return plan
             if not (is_old or locked):
@@ -339,11 +359,14 @@ class Placing(RequestLife[PendingRequest]):
             # Room may have come free since, or the group may have another rule.
             self._cache.fetch_news()
             self._cache.fold(mid_batch=True)
-        if serve is not None and self._clock.monotonic() - self._laid_from >= SLICE_SECONDS:
+        if (
+            serve is not None
+            and self._clock.monotonic() - self._plan_began_at >= MEMBER_SLICE_SECONDS
+        ):
             serve(call)
-        return self._lay(call, serve)
+        return self._plan_on_table(call, serve)
 
-    def _lay(
+    def _plan_on_table(
         self,
         call: PendingRequest,
         serve: Callable[[PendingRequest], bool] | None,
@@ -357,12 +380,12 @@ class Placing(RequestLife[PendingRequest]):
             served, as while a call is served like that
         :param is_brief: a call that needs more than a slice for one member is placed later
         """
-        self._decisions += 1
-        if not self._decisions % EVERY and self._settings.order_by_cost:
+        self._decision_count += 1
+        if not self._decision_count % DECISIONS_PER_MEASUREMENT and self._settings.order_by_cost:
             table = self._cache.working
             self._pipeline = self._ordering.follow(table, call.request, self._pipeline)
         clock = self._clock
-        began = self._laid_from = clock.monotonic()
+        began = self._plan_began_at = clock.monotonic()
 
         def pause(is_searching: bool) -> Pause:
             """Return how to go on; called before each further member, and in long searches."""
@@ -370,7 +393,7 @@ class Placing(RequestLife[PendingRequest]):
             now = clock.monotonic()
             if now >= call.deadline:
                 return Pause.OVER
-            if now - began < SLICE_SECONDS:
+            if now - began < MEMBER_SLICE_SECONDS:
                 return Pause.GO_ON
             if is_brief and is_searching:
                 return Pause.OVER
@@ -378,12 +401,12 @@ class Placing(RequestLife[PendingRequest]):
                 return Pause.ENOUGH
             served = serve is not None and serve(call)
             began = clock.monotonic()
-            return Pause.LOOK_ANEW if served else Pause.GO_ON
+            return Pause.REEVALUATE if served else Pause.GO_ON
 
         return self._planner.plan(call, self._pipeline, pause, without)
 
     def _take_back(self, plan: Plan) -> None:
-        """Take the picks of a plan that claims nothing from the table.
+        """Remove the picks of a plan that claims nothing from the table.
 
         The record of many members takes long: others do not wait for that as well.
         """
@@ -396,7 +419,7 @@ class Placing(RequestLife[PendingRequest]):
         # Claims of an earlier attempt are set aside meanwhile: no other call may get that room.
         # A call that is planned by itself must not fail because of others.
         attempt = call.attempt
-        return not (attempt.state is RequestState.TAKING_OVER or attempt.alone)
+        return not (attempt.state is RequestState.TAKING_OVER or attempt.is_isolated)
 
     def _serve_others(self, call: PendingRequest) -> bool:
         """Place calls that wait behind one planned whole; return whether any were placed.
@@ -404,62 +427,69 @@ class Placing(RequestLife[PendingRequest]):
         Only calls that can be placed on the table as it is are served: nothing is folded into
         it here, so that the hosts and their rows stay.
 
-        :raises ServedFailed: by no fault of the call
+        :raises ServedRequestFailed: by no fault of the call
         """
         members_max = self._settings.claims_per_commit
-        waiting = [*self._coming, *self.admission.drain(members_max, BATCH_BYTES_MAX, 0.0, 0.0)]
+        waiting = [
+            *self._remaining_calls,
+            *self.admission.drain(members_max, BATCH_BYTES_MAX, 0.0, 0.0),
+        ]
         served = [
             waiting_call
             for waiting_call in waiting
-            if not (waiting_call.attempt.alone or waiting_call.is_whole)
+            if not (waiting_call.attempt.is_isolated or waiting_call.is_whole)
         ]
         for waiting_call in waiting:
             if waiting_call not in served:
                 self.admission.put_back(waiting_call)
-        # Each once, for ``_abandon``: some are of this batch, and come here repeatedly.
+        # Each once, for ``_recover_from_failure``: some are of this batch, and come here again.
         self._batch = list(dict.fromkeys([*self._batch, *served]))
         try:
             plans = [
                 plan
-                for waiting_call in self._in_time(served)
-                if (plan := self._placed_now(waiting_call))
+                for waiting_call in self._drop_overdue(served)
+                if (plan := self._plan_if_brief(waiting_call))
             ]
             if plans:
                 self._commit(plans)
-            self._answers.send()
+            self._outgoing_answers.send()
         except exceptions.GanttError as e:
-            raise ServedFailed(e.message) from e
+            raise ServedRequestFailed(e.message) from e
         return bool(plans)
 
-    def _placed_now(self, call: PendingRequest) -> Plan | None:
-        """Return the plan of a call that it places; any other result is left to the next batch.
+    def _plan_if_brief(self, call: PendingRequest) -> Plan | None:
+        """Return the plan of a call if it can be placed; other results are left to the next batch.
 
         Room only decreases until then: a call that fails here once is not planned here again.
         """
         try:
             if len(call.attempt.conflicts) < self._settings.attempts_per_request:
-                plan = self._lay(call, None, self._locked.names(), is_brief=True)
+                plan = self._plan_on_table(call, None, self._locked_hosts.names(), is_brief=True)
                 if plan.is_placed:
                     return plan
         except exceptions.GanttError:
             pass  # the next batch meets it again, and reports it
-        self._in_vain.append(call)
+        self._postponed_calls.append(call)
         return None
 
     def _needs_no_commit(self, plan: Plan) -> bool:
         """Return whether a plan claims nothing, or waits as it needs a locked host."""
         if plan.claims_nothing:
-            if not self._is_put_off(plan.call):
-                self.happens(plan.call, RequestEvent.DECIDED, plan.answer(), plan.record())
+            if not self._is_postponed(plan.call):
+                self.handle_event(plan.call, RequestEvent.DECIDED, plan.answer(), plan.record())
             return True
-        name = self._locked.among(plan.needed()) if self._locked.found else ''
+        name = (
+            self._locked_hosts.first_locked(plan.providers_to_lock())
+            if self._locked_hosts.found
+            else ''
+        )
         if name:
             self._planner.undo(plan)
             reason = f'host {name} is locked by another process'
-            self.happens(plan.call, RequestEvent.LOCKED, reason=reason)
+            self.handle_event(plan.call, RequestEvent.LOCKED, reason=reason)
         return bool(name)
 
-    def _known_before(
+    def _answer_as_before(
         self,
         call: PendingRequest,
         outcome: Outcome,
@@ -469,21 +499,21 @@ class Placing(RequestLife[PendingRequest]):
     ) -> bool:
         """Return whether a call to be refused was handled before; if so, answer like then."""
         answer = self._refusal(call, outcome, reason, plan, excess)
-        earlier = self._earlier.refused(call, answer)
+        earlier = self._earlier_answers.answer_before_refusal(call, answer)
         if isinstance(earlier, StoredRequest):
             if earlier.wait_seconds <= 0:
                 # Its worker is dead; what it had claimed may be the room we need.
                 self.release(call.request.request_id, earlier.owner, earlier.attempt)
-            self.happens(call, RequestEvent.OPEN)
+            self.handle_event(call, RequestEvent.OPEN)
         elif earlier is not None:
-            self.happens(call, RequestEvent.REPEAT, earlier)
+            self.handle_event(call, RequestEvent.REPEAT, earlier)
         return earlier is not None
 
     def _commit(self, plans: list[Plan]) -> None:
         if self._cache.is_suspect:
             for plan in plans:
                 self._planner.undo(plan)
-                self._is_put_off(plan.call)
+                self._is_postponed(plan.call)
             return
         try:
             within = self._within_quotas(plans)
@@ -501,19 +531,28 @@ class Placing(RequestLife[PendingRequest]):
             for plan in plans:
                 self._planner.undo(plan)
                 refused = refusal(plan.call.request, Outcome.FAILED, e.message)
-                self.happens(plan.call, RequestEvent.UNCERTAIN, refused)
+                self.handle_event(plan.call, RequestEvent.UNCERTAIN, refused)
             return
         self._recorder.observe('gantt_commit_duration_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_commit_batch_size', len(plans))
         self._planner.count_planned(plans, self._pipeline, self._recorder)
         self._recorder.count('gantt_commits_total', path=result.path.value)
+        placed = [
+            plan
+            for plan, status in zip(plans, result.outcomes, strict=True)
+            if status.outcome is CommitStatus.PLACED
+        ]
+        places_taken = sum(len(plan.extra.taken) for plan in placed)
+        claims_created = sum(len(plan.members) for plan in placed) - places_taken
+        self._recorder.count('gantt_reservations_taken_total', places_taken)
+        self._recorder.count('gantt_claims_created_total', claims_created)
         if result.locked:
-            self._locked.note(result.locked)
+            self._locked_hosts.note(result.locked)
         self._planner.apply_commit(plans, result)
         if self._planner.note_races(plans, result):
             self._recorder.gauge('gantt_host_subset_size', self.contention.spread)
         for plan, status in zip(plans, result.outcomes, strict=True):
-            self._decide(plan, status)
+            self._handle_commit_outcome(plan, status)
 
     def _within_quotas(self, plans: list[Plan]) -> list[Plan]:
         """Return the plans that may be committed; usage is read anew for the commit after."""
@@ -523,19 +562,16 @@ class Placing(RequestLife[PendingRequest]):
                 self._planner.undo(plan)
             else:
                 placed.append(plan)
-        self._round = None
+        self._quota_round = None
         return placed
 
-    def _decide(self, plan: Plan, status: RequestOutcome) -> None:
+    def _handle_commit_outcome(self, plan: Plan, status: RequestOutcome) -> None:
         """Feed the outcome of a commit to the request, with the answer that may end it."""
         call = plan.call
         answer: Answer | None = None
         claims_made, conflict = dict[int, Any](), ''
         match status.outcome:
             case CommitStatus.PLACED:
-                places_taken = len(plan.extra.taken)
-                self._recorder.count('gantt_reservations_taken_total', places_taken)
-                self._recorder.count('gantt_claims_created_total', len(plan.members) - places_taken)
                 answer = plan.final_answer
             case CommitStatus.PARTIAL | CommitStatus.DROPPED | CommitStatus.GROUP_CHANGED:
                 claims_made, lost_hosts = plan.outcome(status)
@@ -545,18 +581,18 @@ class Placing(RequestLife[PendingRequest]):
             case CommitStatus.LOCKED:
                 self._recorder.count('gantt_lock_conflicts_total')
             case _:
-                answer = self._earlier.resolved(call, status)
+                answer = self._earlier_answers.ended_answer(call, status)
         event, number, reason = RequestEvent(status.outcome.value), status.attempt, status.reason
-        self.happens(call, event, answer, None, claims_made, conflict, number, reason)
+        self.handle_event(call, event, answer, None, claims_made, conflict, number, reason)
 
     # -- what happens to a request -----------------------------------------------------
     def answer(self, call: PendingRequest, answer: Answer) -> None:
-        self._answers.put(call, answer)
+        self._outgoing_answers.put(call, answer)
 
     def plan_again(self, call: PendingRequest, seconds: float) -> None:
         self.admission.later(call, seconds) if seconds else self.admission.again(call)
 
-    def released(self, result: ClaimResult) -> None:
+    def note_released_hosts(self, result: ClaimResult) -> None:
         self._cache.offer(result.hosts)
 
     def _end(
@@ -571,7 +607,7 @@ class Placing(RequestLife[PendingRequest]):
         """End a call without a placement, with an answer that gives the reason."""
         record: DecisionRecord | None = None
         if plan is not None:
-            for rule in plan.removed:
+            for rule in plan.removing_filters:
                 self._recorder.count('gantt_filtered_hosts_total', rule.removed, filter=rule.name)
             record = plan.record()
         elif excess is not None:
@@ -579,7 +615,7 @@ class Placing(RequestLife[PendingRequest]):
         answer = self._refusal(call, outcome, reason, plan, excess)
         if record is not None:
             answer = msgspec.structs.replace(answer, decision_id=record.id)
-        self.happens(call, event, answer, record)
+        self.handle_event(call, event, answer, record)
 
     def _refusal(
         self,
@@ -601,7 +637,7 @@ class Placing(RequestLife[PendingRequest]):
             zones_not_queried=plan.zones_not_queried,
         )
 
-    def _abandon(self, error: Exception) -> None:
+    def _recover_from_failure(self, error: Exception) -> None:
         """Recover from a bug: drop the table to be read again, and try each call by itself.
 
         A request that causes a failure must not cost the others their places.  One that fails
@@ -615,12 +651,12 @@ class Placing(RequestLife[PendingRequest]):
             if batch_call.waiters and not self.admission.is_waiting(batch_call)
         ]
         culprits = [
-            batch_call for batch_call in calls if batch_call.attempt.alone or len(calls) == 1
+            batch_call for batch_call in calls if batch_call.attempt.is_isolated or len(calls) == 1
         ]
         for call in calls:
             if call not in culprits:
-                self.happens(call, RequestEvent.BATCH_FAILED)
+                self.handle_event(call, RequestEvent.BATCH_FAILED)
         for call in culprits:
             failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
-            self.happens(call, RequestEvent.UNCERTAIN, failed)
-        self._answers.send()
+            self.handle_event(call, RequestEvent.UNCERTAIN, failed)
+        self._outgoing_answers.send()

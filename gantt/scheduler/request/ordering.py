@@ -12,37 +12,37 @@ filters as they ran, and its counts are of that order.
 import numpy as np
 
 from gantt import exceptions
-from gantt.core.filters.base import walks
+from gantt.core.filters.base import is_per_host
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.table.host_table import HostTable
-from gantt.scheduler.ports import Clock
+from gantt.scheduler.ports.process import Clock
 
 #: Decisions per measurement, and measurements that determine the first order.
-EVERY, FIRST = 64, 8
+DECISIONS_PER_MEASUREMENT, FIRST_MEASUREMENTS = 64, 8
 #: Hosts that a filter which evaluates host by host is timed on.
-WALKED_MAX = 32
+TIMED_HOSTS_MAX = 32
 #: Weight of a new measurement.
-_NEW = 0.2
+_NEW_MEASUREMENT_WEIGHT = 0.2
 #: A filter that removes a smaller share of the hosts counts as removing this one.
-_SHARE_MIN = 1e-3
+_REMOVED_SHARE_MIN = 1e-3
 
 
-class Ordering:
+class FilterOrdering:
     """Measured cost and removals of the filters of one pipeline."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # Measurements so far, and the number, doubled each time, at which the order changes next.
-        self._measured = 0
-        self._next = FIRST
+        self._measurement_count = 0
+        self._next_measurement = FIRST_MEASUREMENTS
         self._cost: dict[str, float] = {}  # seconds per host
-        self._share: dict[str, float] = {}  # of hosts removed
+        self._removed_share: dict[str, float] = {}  # of hosts removed
 
     def begin(self, pipeline: Pipeline) -> Pipeline:
         """Order a new pipeline: by what is known of its filters at once, the rest is measured."""
-        self._next = self._measured + FIRST
+        self._next_measurement = self._measurement_count + FIRST_MEASUREMENTS
         return pipeline.in_order(self.order(pipeline))
 
     def follow(self, table: HostTable, request: SelectDestinations, pipeline: Pipeline) -> Pipeline:
@@ -50,9 +50,9 @@ class Ordering:
         if not len(table):
             return pipeline
         self._measure(table, request, pipeline)
-        if self._measured < self._next:
+        if self._measurement_count < self._next_measurement:
             return pipeline
-        self._next *= 2
+        self._next_measurement *= 2
         return pipeline.in_order(self.order(pipeline))
 
     def order(self, pipeline: Pipeline) -> list[str]:
@@ -65,20 +65,20 @@ class Ordering:
         if not all(self._cost.get(name) for name in names):
             return names
         stages = [
-            2 if walks(rule) else int(volatile)
-            for rule, volatile in zip(pipeline.filters, pipeline.volatile, strict=True)
+            2 if is_per_host(rule) else int(volatile)
+            for rule, volatile in zip(pipeline.filters, pipeline.is_volatile, strict=True)
         ]
         rank = {
-            name: (stage, self._cost[name] / max(self._share[name], _SHARE_MIN))
+            name: (stage, self._cost[name] / max(self._removed_share[name], _REMOVED_SHARE_MIN))
             for name, stage in zip(names, stages, strict=True)
         }
         return sorted(names, key=lambda name: rank[name])
 
     def _measure(self, table: HostTable, request: SelectDestinations, pipeline: Pipeline) -> None:
         filter_run = FilterRun(table, request.spec, pipeline)
-        sample = np.linspace(0, len(table) - 1, min(WALKED_MAX, len(table))).astype(np.int64)
+        sample = np.linspace(0, len(table) - 1, min(TIMED_HOSTS_MAX, len(table))).astype(np.int64)
         for filter_index, rule in enumerate(pipeline.filters):
-            hosts = len(sample) if walks(rule) else len(table)
+            hosts = len(sample) if is_per_host(rule) else len(table)
             began = self._clock.monotonic()
             try:
                 mask = filter_run.mask_of(filter_index, request.consumers[0], sample)
@@ -87,10 +87,12 @@ class Ordering:
             spent = (self._clock.monotonic() - began) / hosts
             removed = 0.0 if mask is None else 1.0 - np.count_nonzero(mask) / max(len(mask), 1)
             self._note(rule.name, spent, removed)
-        self._measured += 1
+        self._measurement_count += 1
 
     def _note(self, name: str, cost: float, share: float) -> None:
         is_measured = name in self._cost
-        weight = _NEW if is_measured else 1.0
+        weight = _NEW_MEASUREMENT_WEIGHT if is_measured else 1.0
         self._cost[name] = (1 - weight) * self._cost.get(name, 0.0) + weight * cost
-        self._share[name] = (1 - weight) * self._share.get(name, 0.0) + weight * share
+        self._removed_share[name] = (1 - weight) * self._removed_share.get(
+            name, 0.0
+        ) + weight * share

@@ -14,7 +14,7 @@ one that places without losing, or waits, returns to the best one.
 
 Schedulers exchange no messages: lost races alone widen the choice.  In
 balance a scheduler loses a race as often as it places the members that compensate
-:data:`GROWTH`, one in 2000, for any number of schedulers; unless the bound is met.
+:data:`SPREAD_GROWTH`, one in 2000, for any number of schedulers; unless the bound is met.
 
 Hosts whose rows another scheduler keeps locked are left out of the next plans, so that
 requests with an alternative use it; one without waits within its budget, and is answered
@@ -32,27 +32,27 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims import inheritance
-from gantt.core.claims.claim import Claim, guest_of, is_rival, longest
+from gantt.core.claims.claim import Claim, guest_of, is_rival, longest_lease_of
 from gantt.core.claims.commit import (
     ClaimColumns,
     ClaimDraft,
     CommitResult,
     CommitStatus,
     DecisionRecord,
-    GroupSwap,
+    GroupPrecondition,
     RefusalKind,
     RequestDraft,
     RequestOutcome,
 )
 from gantt.core.claims.quota import Excess
-from gantt.core.claims.request_state import seed_of
+from gantt.core.claims.request_state import seed_of_try
 from gantt.core.claims.reservations import ReplacedReservation, TakenReservation
 from gantt.core.messages import base
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Lifecycle, RequestKind, SelectDestinations
 from gantt.core.pause import AskPause, Pause
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.place import Seen, place
+from gantt.core.placement.place import LastRequest, place
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import (
     Answer,
@@ -60,7 +60,7 @@ from gantt.core.records.decision import (
     FilterCount,
     Outcome,
     Selection,
-    not_known_here,
+    unknown_request_reason,
 )
 from gantt.core.records.members import (
     AnswerReference,
@@ -72,41 +72,43 @@ from gantt.core.records.members import (
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Claims, Clock, Recorder, Stores
+from gantt.scheduler.ports.process import Clock, Recorder
+from gantt.scheduler.ports.requests import Claims
+from gantt.scheduler.ports.stores import Stores
 from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 #: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
-OWN_SPREAD_MOST = 16
+RETRY_SPREAD_MAX = 16
 
 #: Refusals that show that facts known here of a host or a pool have changed.
-FACTS_CHANGED = (RefusalKind.UNITS, RefusalKind.APART)
+FACTS_CHANGED_REFUSALS = (RefusalKind.UNITS, RefusalKind.DETACHED)
 #: Seconds to wait for a request begun by another worker, counted from its last pass:
 #: passes of a live worker follow each other at once.
-BEGUN_SECONDS = 10.0
+OTHER_WORKER_WAIT_SECONDS = 10.0
 #: The claims of a plan without any.
-NOTHING = ClaimColumns()
+NO_CLAIMS = ClaimColumns()
 #: The most hosts that are picked among.
-SPREAD_MOST = 256
+SPREAD_MAX = 256
 #: Factor of the number after a batch that lost a race.
-GROWTH = 4
+SPREAD_GROWTH = 4
 #: Members placed, or seconds, that halve the number; each has its part.
-HALF_MEMBERS, HALF_SECONDS = 1000, 60.0
+SPREAD_HALF_LIFE_MEMBERS, SPREAD_HALF_LIFE_SECONDS = 1000, 60.0
 #: Number above which the feed is read more often, and how many times as often.
-HASTY_FROM, HASTE = 16, 4
+HASTE_SPREAD_MIN, FEED_READ_FACTOR = 16, 4
 #: Seconds that a host is left out after a commit met its locked row; then it is tried again.
-AVOID_SECONDS = 1.0
+AVOID_LOCKED_HOST_SECONDS = 1.0
 #: Seconds that a dry run may take a thread, for any budget of the request.
 DRY_RUN_SECONDS_MAX = 10.0
 
 
-class Done(NamedTuple):
-    """Answer data of a member that is claimed.
+class ClaimedMember(NamedTuple):
+    """Selections of a member that is claimed, and the rules given up for it.
 
     :ivar selections: the chosen host, then its alternates
     :ivar level: highest of the soft rules that gave way
-    :ivar given_up: these rules
+    :ivar given_up: the soft rules that gave way
     """
 
     selections: list[Selection]
@@ -114,7 +116,7 @@ class Done(NamedTuple):
     given_up: list[str]
 
 
-class Extra(NamedTuple):
+class GroupCommitParts(NamedTuple):
     """Part of a plan that its group adds.
 
     :ivar group: rule and generation of the group, which the commit compares
@@ -123,22 +125,22 @@ class Extra(NamedTuple):
     :ivar replaced: reservations that end with the commit of the members' claims
     """
 
-    group: GroupSwap | None = None
-    others: tuple[GroupSwap, ...] = ()
+    group: GroupPrecondition | None = None
+    others: tuple[GroupPrecondition, ...] = ()
     taken: tuple[TakenReservation, ...] = ()
     replaced: tuple[ReplacedReservation, ...] = ()
 
 
-NO_EXTRA = Extra()
+NO_COMMIT_PARTS = GroupCommitParts()
 
 
 class Plan:
-    """A plan: one pass of a call.
+    """A plan: the placement of all members of a call, or of some.
 
     :ivar request: the call's request, its group's rule filled in
-    :ivar members: the members of this pass, in order
+    :ivar members: the members that it places, in order
     :ivar drafts: their claims, in the same order
-    :ivar extra: what its group adds; ``NO_EXTRA``: it has none
+    :ivar extra: part of the plan that its group adds; ``NO_COMMIT_PARTS``: none
     :ivar zones_not_queried: child zones that may have room, and are not queried for such a request
     :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
     :ivar final_answer: the whole answer, valid where the draft completes the request
@@ -167,7 +169,7 @@ class Plan:
         decision: Decision,
         members: list[int],
         lease: float,
-        extra: Extra = NO_EXTRA,
+        extra: GroupCommitParts = NO_COMMIT_PARTS,
     ) -> None:
         self.call = call
         self.request = request
@@ -178,9 +180,9 @@ class Plan:
         self.is_placed = decision.outcome is Outcome.PLACED
         self.claims_nothing = call.claims_nothing
         self.zones_not_queried: list[str] = []
-        self.whole = extra is not NO_EXTRA and len(members) > 1
+        self.whole = extra is not NO_COMMIT_PARTS and len(members) > 1
         self.completes = len(members) == len(call.attempt.todo)
-        self.drafts = NOTHING
+        self.drafts = NO_CLAIMS
         self.final_answer = Answer(
             request_id=request.request_id, decision_id=decision.id, outcome=decision.outcome
         )
@@ -201,12 +203,13 @@ class Plan:
             host_set=_digest_of(ids),
             provider_ids=ids,
             origin=self.request.origin,
+            kind=self.request.spec.kind.value,
             consumers=self.request.consumers,
         )
 
     @property
-    def removed(self) -> list[FilterCount]:
-        """Filters that removed hosts for the member left without one."""
+    def removing_filters(self) -> list[FilterCount]:
+        """Filters that removed hosts for the member that has no host."""
         return [
             rule for member in self.decision.members[-1:] for rule in member.filters if rule.removed
         ]
@@ -217,7 +220,7 @@ class Plan:
         return round(self.decision.age_seconds, 3)
 
     def answer(self) -> Answer:
-        """Return the whole answer: members of earlier passes and of this one."""
+        """Return the whole answer: members of earlier plans and of this one."""
         answer = answer_of(
             self.decision,
             self.lease,
@@ -226,10 +229,12 @@ class Plan:
         )
         if self.zones_not_queried:
             answer = msgspec.structs.replace(answer, zones_not_queried=self.zones_not_queried)
+        if answer.outcome is not Outcome.PLACED and self.request.spec.kind is not RequestKind.HOST:
+            answer = msgspec.structs.replace(answer, kind=self.request.spec.kind.value)
         earlier = self.call.attempt.done
         if not earlier:
             return answer
-        done = {**earlier, **self._done()}
+        done = {**earlier, **self._claimed_members()}
         return msgspec.structs.replace(
             answer,
             selections=[done[member].selections for member in sorted(done)],
@@ -242,9 +247,9 @@ class Plan:
         )
 
     @property
-    def looks(self) -> int:
+    def evaluation_count(self) -> int:
         """Number of its members for which all hosts were evaluated."""
-        return len(self.columns.looks) - self.columns.goes_on
+        return len(self.columns.evaluations) - self.columns.goes_on
 
     @property
     def columns(self) -> MemberColumns:
@@ -252,14 +257,20 @@ class Plan:
         assert isinstance(members, MemberColumns), 'it was just decided'
         return members
 
-    def _done(self) -> dict[int, Done]:
-        """Return the answer data of this pass's members."""
+    def _claimed_members(self) -> dict[int, ClaimedMember]:
+        """Return the answer data of the members of this plan."""
         members = self.columns
-        looks = {member: look for look in members.looks for member in look.members}
+        evaluations = {
+            member: evaluation
+            for evaluation in members.evaluations
+            for member in evaluation.members
+        }
         selections = selections_of(members, self.lease, claims=not self.claims_nothing)
         return {
-            member: Done(member_selections, looks[member].level, looks[member].given_up)
-            for member, member_selections in zip(sorted(looks), selections, strict=True)
+            member: ClaimedMember(
+                member_selections, evaluations[member].level, evaluations[member].given_up
+            )
+            for member, member_selections in zip(sorted(evaluations), selections, strict=True)
         }
 
     def draft(self, owner: str, now: float, *, may_refer: bool) -> RequestDraft:
@@ -283,11 +294,11 @@ class Plan:
             takes_over=attempt.takes_over,
             whole=self.whole,
             completes=self.completes,
-            budget_seconds=max(1.0, min(self.call.deadline - now, BEGUN_SECONDS)),
+            budget_seconds=max(1.0, min(self.call.deadline - now, OTHER_WORKER_WAIT_SECONDS)),
             lease_seconds=self.lease,
             project_id=request.spec.project_id,
             only_project=request.only_project,
-            claims=self.drafts if len(self.drafts.ids) > 1 else list(self.drafts),
+            claims=self.drafts,
             group=group,
             groups=others,
             taken_reservations=taken,
@@ -303,14 +314,14 @@ class Plan:
         return pack(self.final_answer)
 
     def providers(self, accepted: Sequence[int] | None = None) -> set[int]:
-        """Return the providers that its claims touch, or the accepted ones of them."""
-        return self.drafts.touched(accepted)
+        """Return the providers that its claims touch, or that its ``accepted`` claims touch."""
+        return self.drafts.provider_ids(accepted)
 
-    def needed(self) -> set[int]:
+    def providers_to_lock(self) -> set[int]:
         """Return the providers whose rows its commit locks."""
         return self.providers().union(*(place.provider_ids for place in self.extra.taken))
 
-    def evitable(self, outcome: RequestOutcome) -> int:
+    def lost_though_room(self, outcome: RequestOutcome) -> int:
         """Return how many members lost a race for a host although others had room.
 
         Members of a changed group do not count: that race is for the group.
@@ -318,18 +329,22 @@ class Plan:
         if outcome.outcome not in (CommitStatus.PARTIAL, CommitStatus.DROPPED):
             return 0
         accepted, spread = set(outcome.accepted), self.decision.spread
-        survivors = [look.survivors for look in self.columns.looks for _ in look.members]
+        survivors = [
+            evaluation.survivors
+            for evaluation in self.columns.evaluations
+            for _ in evaluation.members
+        ]
         return sum(
             i not in accepted and hosts_left > spread for i, hosts_left in enumerate(survivors)
         )
 
-    def outcome(self, outcome: RequestOutcome) -> tuple[dict[int, Done], list[str]]:
+    def outcome(self, outcome: RequestOutcome) -> tuple[dict[int, ClaimedMember], list[str]]:
         """Return claims of a commit that did not complete the request, as ``Attempt.done``.
 
         :returns: these, and the hosts of the members that lost a race
         """
         accepted = {self.members[i] for i in outcome.accepted}
-        done = self._done() if accepted else {}
+        done = self._claimed_members() if accepted else {}
         claimed = {member: done[member] for member in accepted}
         return claimed, [
             member.host.host for member in self.columns.placed() if member.member not in accepted
@@ -342,14 +357,14 @@ def _digest_of(ids: bytes) -> str:
     return hashlib.blake2b(ids, digest_size=16).hexdigest()
 
 
-class Narrowed(Protocol):
+class NarrowedRequest(Protocol):
     """A request as a hook has it planned.
 
-    :ivar request: what the hosts are evaluated for
+    :ivar request: the request that hosts are evaluated for
     """
 
     request: SelectDestinations
-    extra: Extra
+    extra: GroupCommitParts
 
     def left_out(self, table: HostTable) -> contextlib.AbstractContextManager[None]:
         """Leave out of the table, in a block, what does not count for its members."""
@@ -368,10 +383,10 @@ class PlanningHook(Protocol):
     """
 
     def may_be_counted(self, request: SelectDestinations) -> bool:
-        """Return whether quotas may count for a request what was counted when it was planned."""
+        """Return whether a request may use reservations that quotas have counted already."""
 
     def has_paid(self, plan: Plan) -> bool:
-        """Return whether a plan takes only what counts for its project already."""
+        """Return whether a plan uses only reservations that count for its project already."""
 
     def offer(
         self, planner: 'Planner', call: PendingRequest, pipeline: Pipeline, without: Sequence[str]
@@ -382,34 +397,40 @@ class PlanningHook(Protocol):
         :raises NotFound: the request names a group without a rule, and none is known
         """
 
-    def narrow(self, table: HostTable, request: SelectDestinations, offered: Any) -> Narrowed:
+    def narrow(
+        self, table: HostTable, request: SelectDestinations, offered: Any
+    ) -> NarrowedRequest:
         """Return a request as it is planned.
 
         :raises Refused: it names another rule than its group has
         """
 
     def undone(self, plan: Plan) -> None:
-        """Take note that a plan with extras is not on the table any more."""
+        """Note that a plan with commit parts of its group is not on the table any more."""
 
     def committed(self, plans: Sequence[Plan], result: CommitResult) -> set[int]:
-        """Take note of the outcome of a batch; return providers that only the feed brings."""
+        """Take note of the outcome of a batch; return providers whose changes only the feed has."""
 
     def applied(self, plans: Sequence[Plan], result: CommitResult) -> None:
         """Take over what a batch has changed beside hosts, which the table has by now."""
 
 
 #: Factory of the hook of requests for members of groups, over a table.
-MakeHook = Callable[[Stores, HostCache, SchedulerSettings], PlanningHook]
+MakePlanningHook = Callable[[Stores, HostCache, SchedulerSettings], PlanningHook]
 
 
 class Planner:
     """A planner over the working table, which also undoes picks that are not committed.
 
-    :ivar worker: that decisions name
+    :ivar worker: name of the scheduler in its decisions
     """
 
     def __init__(
-        self, stores: Stores, cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook
+        self,
+        stores: Stores,
+        cache: HostCache,
+        settings: SchedulerSettings,
+        make_hook: MakePlanningHook,
     ) -> None:
         self._claims = stores.claims
         self._may_refer = stores.requests.may_refer
@@ -420,7 +441,7 @@ class Planner:
         self._serial = 0
         # doc/source/decisions/0015-adaptive-host-subset-after-lost-races.rst
         self.contention = Contention(cache.clock)
-        self._seen = Seen()
+        self._last_request = LastRequest()
         self._group_hook = make_hook(stores, cache, settings)
         self._distrusted: set[str] = set()  # weighers already logged
         #: Returns names of child zones that a request is not sent to, though they may have room.
@@ -444,42 +465,42 @@ class Planner:
         """
         table = self._cache.working
         request = call.request
-        narrowed: Narrowed | None = None
+        narrowed: NarrowedRequest | None = None
         if request.spec.group is not None:
             offered = self._group_hook.offer(self, call, pipeline, without)
             if isinstance(offered, Plan):
                 return offered
             narrowed = self._group_hook.narrow(table, request, offered)
             request = narrowed.request
-        request = _ignoring(request, without)
+        request = _with_ignored_hosts(request, without)
         attempt = call.attempt
         many = len(attempt.todo) if call.is_whole else self._settings.claims_per_commit
-        position = self._cache.position
+        position, tries = self._cache.position, attempt.tries
         with contextlib.nullcontext() if narrowed is None else narrowed.left_out(table):
             decision = place(
                 table,
                 request,
                 pipeline,
-                seed=seed_of(request.request_id, attempt.tries),
-                decision_id=self.decision_id(call),
+                seed=seed_of_try(request.request_id, tries),
+                decision_id=self.decision_id(request, tries),
                 members=attempt.todo[:many],
                 attempt=attempt.number,
                 worker=self.worker,
                 spread=self.spread_of(call),
                 pause=pause,
-                seen=self._seen,
-                held=held(self._claims, table, request),
+                seen=self._last_request,
+                held=held_pool_amounts(self._claims, table, request),
             )
-        decision = self.completed(call, decision, position)
+        decision = self.completed(call, decision, tries, position)
         if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
             decision = self._room_or_unknown(table, decision)
         zones_not_queried: list[str] = []
         if decision.outcome is Outcome.NO_VALID_HOST:
             zones_not_queried = self.zones_not_queried(request)
             if zones_not_queried:
-                reason = not_known_here(decision.reason, zones_not_queried)
+                reason = unknown_request_reason(decision.reason, zones_not_queried)
                 decision = msgspec.structs.replace(decision, outcome=Outcome.UNKNOWN, reason=reason)
-        extra = NO_EXTRA
+        extra = NO_COMMIT_PARTS
         if narrowed is not None:
             decision, extra = narrowed.decided(decision), narrowed.extra
         members = list(attempt.todo[: decision.planned])
@@ -489,21 +510,22 @@ class Planner:
             plan.drafts = claims_of(table, request, attempt.number, decision)
             if narrowed is not None:
                 narrowed.commit_extra(plan)
-            self._cache.note_picks(plan.drafts)
+            self._cache.record_event(plan.drafts)
         return plan
 
     def completed(
-        self, call: PendingRequest, decision: Decision, position: int | None = None
+        self, call: PendingRequest, decision: Decision, tries: int, position: int | None = None
     ) -> Decision:
         """Return a decision with what the progress of a request adds to it.
 
-        :param position: of the table that it rests on; None: as it is now
+        :param tries: number of this try of the request
+        :param position: position of the table that the decision rests on; None: the present one
         """
         attempt = call.attempt
         return msgspec.structs.replace(
             decision,
             table_seq=self._cache.position if position is None else position,
-            attempts=attempt.tries,
+            attempts=tries,
             conflicts=list(attempt.conflicts),
             age_seconds=max(decision.age_seconds, self._cache.age_seconds),
             project_id=call.request.spec.project_id,
@@ -511,19 +533,18 @@ class Planner:
         )
 
     def may_be_counted(self, call: PendingRequest) -> bool:
-        """Return whether a call may be for what is already counted for its project."""
-        request = call.request
-        return request.spec.group is not None and self._group_hook.may_be_counted(request)
+        """Return whether a call of a group may use reservations that quotas count already."""
+        return self._group_hook.may_be_counted(call.request)
 
     def has_paid(self, plan: Plan) -> bool:
-        """Return whether a plan takes only what its project has already."""
-        return plan.extra is not NO_EXTRA and self._group_hook.has_paid(plan)
+        """Return whether a plan uses only reservations that its project has already."""
+        return plan.extra is not NO_COMMIT_PARTS and self._group_hook.has_paid(plan)
 
     def refused(self, call: PendingRequest, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
         """Return the decision about a call that a quota ends: no host was evaluated."""
         request = call.request
         decision = Decision(
-            id=self.decision_id(call),
+            id=self.decision_id(request, call.attempt.tries),
             request_id=request.request_id,
             outcome=Outcome.REFUSED,
             hosts=0,
@@ -541,11 +562,10 @@ class Planner:
         )
         return Plan(call, request, decision, [], 0.0).record()
 
-    def decision_id(self, call: PendingRequest) -> str:
+    def decision_id(self, request: SelectDestinations, tries: int) -> str:
         """Return the id of the next decision."""
         self._serial += 1
-        request_id, tries = call.request.request_id, call.attempt.tries
-        return derived_id('decision', request_id, self.worker, self._serial, tries)
+        return derived_id('decision', request.request_id, self.worker, self._serial, tries)
 
     def drafts(self, plans: Iterable[Plan], owner: str, now: float) -> list[RequestDraft]:
         """Return the input of a commit, see ``Plan.draft``."""
@@ -554,11 +574,11 @@ class Planner:
 
     # -- the table -----------------------------------------------------------
     def undo(self, plan: Plan, keep: Collection[int] = ()) -> None:
-        """Take the picks back from the table, those at ``keep`` excepted."""
-        if plan.extra is not NO_EXTRA:
+        """Remove the plan's picks from the table, those at ``keep`` excepted."""
+        if plan.extra is not NO_COMMIT_PARTS:
             self._group_hook.undone(plan)
         if len(keep) < len(plan.drafts.ids):
-            self._cache.do(table_log.taken_back(plan.drafts, keep))
+            self._cache.apply_and_record(table_log.picks_removed(plan.drafts, keep))
 
     def apply_commit(self, plans: list[Plan], result: CommitResult) -> None:
         """Bring the table in line with a commit: nothing else writes what a commit has changed.
@@ -572,10 +592,10 @@ class Planner:
         - the generation of a group comes to the table only with all hosts that its members are
           on, and were on as far as is known here; else its next commit fails and reads it.
         """
-        self._seen.forget()
+        self._last_request.forget()
         written, claims = set[int](), set[str]()
         changed = {*result.freed, *result.handed}
-        is_of_groups = any(plan.extra is not NO_EXTRA for plan in plans)
+        is_of_groups = any(plan.extra is not NO_COMMIT_PARTS for plan in plans)
         for plan, outcome in zip(plans, result.outcomes, strict=True):
             self.undo(plan, outcome.accepted)
             written |= plan.providers(outcome.accepted)
@@ -589,7 +609,7 @@ class Planner:
             self._group_hook.applied(plans, result)
         # A commit reads back a host's usage, not the holders of its cores, nor its units,
         # nor which pools serve it.
-        if any(outcome.refused in FACTS_CHANGED for outcome in result.outcomes) or any(
+        if any(outcome.refused in FACTS_CHANGED_REFUSALS for outcome in result.outcomes) or any(
             plan.drafts.kinds[kind].claim.layout is not None and i not in outcome.accepted
             for plan, outcome in zip(plans, result.outcomes, strict=True)
             if outcome.outcome in (CommitStatus.DROPPED, CommitStatus.PARTIAL)
@@ -607,21 +627,21 @@ class Planner:
         return self.contention.note(
             placed=sum(len(outcome.accepted) for outcome in result.outcomes),
             lost=sum(
-                plan.evitable(commit_outcome)
+                plan.lost_though_room(commit_outcome)
                 for plan, commit_outcome in zip(plans, result.outcomes, strict=True)
             ),
         )
 
     def count_planned(self, plans: list[Plan], pipeline: Pipeline, recorder: Recorder) -> None:
         """Count the two ways of planning and the search for layouts; log wrong steps."""
-        looked = sum(plan.looks for plan in plans)
+        evaluated = sum(plan.evaluation_count for plan in plans)
         members = sum(len(plan.members) for plan in plans)
-        recorder.count('gantt_members_planned_total', looked, method='evaluated')
-        recorder.count('gantt_members_planned_total', members - looked, method='identical')
+        recorder.count('gantt_members_planned_total', evaluated, method='evaluated')
+        recorder.count('gantt_members_planned_total', members - evaluated, method='identical')
         while pipeline.layout_hosts:
             result, hosts = pipeline.layout_hosts.popitem()
             recorder.count('gantt_layout_hosts_total', hosts, result=result)
-        for name in pipeline.distrusted - self._distrusted:
+        for name in pipeline.distrusted_weighers - self._distrusted:
             recorder.count('gantt_weigher_increments_wrong_total', weigher=name)
             LOG.error(
                 'Step of a weigher is wrong, and it is run for each member from now on; see its '
@@ -632,16 +652,16 @@ class Planner:
 
     # -- parts ---------------------------------------------------------------
     def spread_of(self, call: PendingRequest) -> int:
-        """Return among how many best to pick: by recent losses of all, and of this call."""
-        own_spread = min(2 ** len(call.attempt.conflicts), OWN_SPREAD_MOST)
-        return min(own_spread * self.contention.spread, SPREAD_MOST)
+        """Return the number of best hosts to pick among, by lost races of all and of this call."""
+        own_spread = min(2 ** len(call.attempt.conflicts), RETRY_SPREAD_MAX)
+        return min(own_spread * self.contention.spread, SPREAD_MAX)
 
     def lease_of(self, request: SelectDestinations) -> float:
         """Return the seconds of a lease; bounded for every lifecycle."""
         settings = self._settings
         is_plan = request.lifecycle is Lifecycle.PLAN
         default_lease = settings.plan_lease_seconds if is_plan else settings.lease_seconds
-        longest_lease = longest(
+        longest_lease = longest_lease_of(
             request.lifecycle, settings.lease_seconds_max, settings.plan_lease_seconds_max
         )
         return min(float(request.lease_seconds or default_lease), longest_lease)
@@ -658,18 +678,18 @@ class Planner:
                 f'{self._settings.stale_after_seconds:.0f} s'
             )
         elif decision.silent:
-            problem = self._unheard(table, decision.silent)
+            problem = self._silence_reason(table, decision.silent)
         if not problem:
             return decision
         return msgspec.structs.replace(decision, outcome=Outcome.UNKNOWN, reason=problem)
 
-    def _unheard(self, table: HostTable, names: Sequence[str]) -> str:
+    def _silence_reason(self, table: HostTable, names: Sequence[str]) -> str:
         """Return why it is not known whether there is room; '' where it is.
 
         :param names: hosts that fit except for their silence
         """
         down = self._settings.stale_after_seconds
-        window = self._cache.look_for_silence(down)
+        window = self._cache.update_silence(down)
         if window is None:
             return ''
         rows = [row for row in map(table.row_of, names) if row is not None]
@@ -683,7 +703,7 @@ class Planner:
         )
 
 
-def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestinations:
+def _with_ignored_hosts(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestinations:
     """Return the request as if it ruled out these hosts as well, for a replay."""
     if not hosts:
         return request
@@ -697,7 +717,7 @@ def may_be_outdated(error: exceptions.Refused) -> bool:
     return type(error) is exceptions.Refused
 
 
-def held(
+def held_pool_amounts(
     stored_claims: Claims, table: HostTable, request: SelectDestinations
 ) -> dict[str, dict[int, dict[str, int]]]:
     """Return pool amounts of moving consumers: consumer -> provider id -> class -> amount.
@@ -716,7 +736,7 @@ def held(
     return {
         consumer: amounts
         for consumer, consumer_claims in claims.items()
-        if (amounts := inheritance.held(consumer_claims))
+        if (amounts := inheritance.held_outside_host(consumer_claims))
     }
 
 
@@ -725,7 +745,8 @@ def claims_of(
 ) -> ClaimColumns:
     """Return the claims that the hosts' ``instance_claim`` or ``resize_claim`` would make."""
     members, drafts = decision.members, ClaimColumns()
-    table = table.of_kind(request.spec.kind)
+    if request.spec.kind is not RequestKind.HOST:
+        table = table.of_kind(request.spec.kind)
     assert isinstance(members, MemberColumns), 'it was just decided'
     # Amounts of the last kind on its host (None: no more of it), and on other providers.
     like_host: dict[str, int] | None = None
@@ -749,7 +770,8 @@ def claims_of(
             continue
         host = table.host_state(member.row)
         claim, generation = host.claim(request, member.member, attempt, amounts), None
-        claim = inheritance.reduced(claim, decision.held.get(member.consumer, {}))
+        if held_amounts := decision.held.get(member.consumer):
+            claim = inheritance.with_inherited(claim, held_amounts)
         like_host = (
             None if member.layout is not None or request.spec.purpose.is_move else host_amounts
         )
@@ -758,8 +780,8 @@ def claims_of(
             claim = msgspec.structs.replace(claim, layout=member.layout)
             generation = host.generation
         shared: tuple[int, ...] = ()
-        if inheritance.of_pools(claim):
-            pool_by_id, host_id = table.pools.of_id, claim.provider_id
+        if other_amounts:
+            pool_by_id, host_id = table.pools.by_id, claim.provider_id
             shared = tuple(
                 pool_id
                 for pool_id in claim.allocations
@@ -771,21 +793,22 @@ def claims_of(
 
 # -- contention with other schedulers -------------------------------------------
 class Contention:
-    """Lost races of one scheduler; only the placing thread changes it."""
+    """Lost races of one scheduler; only the scheduling thread changes it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Spread, at least 1, as of the monotonic time ``_since``: it halves each HALF_SECONDS.
-        self._wide = 1.0
-        self._since = clock.monotonic()
+        # Spread, at least 1, as of the monotonic time ``_updated_at``: it halves each
+        # SPREAD_HALF_LIFE_SECONDS.
+        self._spread = 1.0
+        self._updated_at = clock.monotonic()
 
     @property
     def spread(self) -> int:
         """Number of best hosts to pick among; 1: take the best one."""
-        if self._wide == 1.0:
+        if self._spread == 1.0:
             return 1
-        waited = self._clock.monotonic() - self._since
-        return max(1, round(self._wide * 0.5 ** (waited / HALF_SECONDS)))
+        waited = self._clock.monotonic() - self._updated_at
+        return max(1, round(self._spread * 0.5 ** (waited / SPREAD_HALF_LIFE_SECONDS)))
 
     @property
     def haste(self) -> int:
@@ -793,30 +816,33 @@ class Contention:
 
         Any thread may read it.
         """
-        return HASTE if self.spread > HASTY_FROM else 1
+        return FEED_READ_FACTOR if self.spread > HASTE_SPREAD_MIN else 1
 
     def note(self, placed: int, lost: int) -> bool:
-        """Take account of a batch; return whether the spread has changed.
+        """Widen or narrow the choice after a batch; return whether the spread has changed.
 
         :param placed: members that got their host
         :param lost: members that lost a race although there were more hosts to pick
             from than were considered: a wider choice would have helped them
         """
         spread_before = self.spread
-        if self._wide > 1.0:
+        if self._spread > 1.0:
             now = self._clock.monotonic()
-            halved = placed / HALF_MEMBERS + (now - self._since) / HALF_SECONDS
-            self._wide = max(1.0, self._wide * 0.5**halved)
-            self._since = now
+            halved = (
+                placed / SPREAD_HALF_LIFE_MEMBERS
+                + (now - self._updated_at) / SPREAD_HALF_LIFE_SECONDS
+            )
+            self._spread = max(1.0, self._spread * 0.5**halved)
+            self._updated_at = now
         if lost:
-            if self._wide == 1.0:
-                self._since = self._clock.monotonic()
-            self._wide = min(self._wide * GROWTH, float(SPREAD_MOST))
+            if self._spread == 1.0:
+                self._updated_at = self._clock.monotonic()
+            self._spread = min(self._spread * SPREAD_GROWTH, float(SPREAD_MAX))
         return self.spread != spread_before
 
 
 class LockedHosts:
-    """Locked hosts that the commits of one scheduler met; only the placing thread changes it.
+    """Locked hosts that the commits of one scheduler met; only the scheduling thread changes it.
 
     :ivar found: provider -> its name, and until when its host is left out
     """
@@ -825,10 +851,10 @@ class LockedHosts:
         self._clock = clock
         self.found: dict[int, tuple[str, float]] = {}
 
-    def note(self, found: Mapping[int, str]) -> None:
+    def note(self, locked: Mapping[int, str]) -> None:
         """Note providers that a commit found locked, with their names."""
-        until = self._clock.monotonic() + AVOID_SECONDS
-        self.found.update({provider_id: (name, until) for provider_id, name in found.items()})
+        until = self._clock.monotonic() + AVOID_LOCKED_HOST_SECONDS
+        self.found.update({provider_id: (name, until) for provider_id, name in locked.items()})
 
     def names(self) -> list[str]:
         """Return the names of the hosts to be left out now, in order."""
@@ -840,8 +866,8 @@ class LockedHosts:
         }
         return sorted(name for name, _ in self.found.values())
 
-    def among(self, providers: Collection[int]) -> str:
-        """Return the name of one of these to be left out now; '': none is."""
+    def first_locked(self, providers: Collection[int]) -> str:
+        """Return the name of one of the providers to be left out now; '': none is."""
         self.names()
         locked_names = [
             self.found[provider_id][0] for provider_id in providers if provider_id in self.found
@@ -857,7 +883,7 @@ def plan_dry_run(
     cache: HostCache,
     pipeline: Pipeline,
     settings: SchedulerSettings,
-    make_hook: MakeHook,
+    make_hook: MakePlanningHook,
     zones_not_queried: Callable[[SelectDestinations], list[str]] | None = None,
 ) -> Plan:
     """Plan a dry run on a copy of ``table``.
@@ -867,14 +893,14 @@ def plan_dry_run(
     :raises Expired: its budget, or the bound of a dry run, ended before
     :raises Refused: see ``Planner.plan``
     """
-    dry_planner = dry_run_planner(stores, _Aside(cache, table.copy()), settings, make_hook)
+    dry_planner = dry_run_planner(stores, _DryRunCache(cache, table.copy()), settings, make_hook)
     if zones_not_queried is not None:
         dry_planner.zones_not_queried = zones_not_queried
     return plan_on_table(dry_planner, request, pipeline, cache.clock)
 
 
 def dry_run_planner(
-    stores: Stores, cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook
+    stores: Stores, cache: HostCache, settings: SchedulerSettings, make_hook: MakePlanningHook
 ) -> Planner:
     """Return a planner of all members of a dry run at once, on the table of ``cache``."""
     at_once = msgspec.structs.replace(settings, claims_per_commit=base.LIST_MAX)
@@ -901,13 +927,13 @@ def plan_on_table(
     return dry_plan
 
 
-class _Aside(HostCache):
-    """A cache for one dry run: a table of its own, the age of the other's."""
+class _DryRunCache(HostCache):
+    """Host cache of one dry run: with its own table, and the age of the cache it is made from."""
 
-    def __init__(self, of: HostCache, table: HostTable) -> None:
-        super().__init__(of.feed, of.vocabulary, of.clock, working=table)
-        self.rules = dict(of.rules)
-        self._age = of.age_seconds
+    def __init__(self, cache: HostCache, table: HostTable) -> None:
+        super().__init__(cache.feed, cache.vocabulary, cache.clock, working=table)
+        self.rules = dict(cache.rules)
+        self._age = cache.age_seconds
 
     @property
     def age_seconds(self) -> float:

@@ -23,22 +23,22 @@ from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import Attempt, RequestState
 from gantt.core.fair_queue import FairQueue
-from gantt.core.messages.request import Purpose, SelectDestinations
+from gantt.core.messages.request import Purpose, RequestKind, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, ZoneStep
-from gantt.scheduler.ports import Clock, Inbox, Replies
+from gantt.scheduler.ports.process import Clock, Inbox, Replies
 
 #: Callers that may wait for one request.
 WAITERS_MAX = 64
 #: Limit of the bytes of all queued requests, beside their number: most are a kilobyte each.
-BYTES_MAX = 32 << 20
+QUEUED_BYTES_MAX = 32 << 20
 #: Outcomes of requests that an error ends; of any other it is "failed".
-OUTCOMES = (
+OUTCOME_BY_ERROR = (
     (exceptions.Busy, Outcome.BUSY),
     (exceptions.Expired, Outcome.EXPIRED),
     (exceptions.Refused, Outcome.REFUSED),
 )
 #: 2020-01-01, in seconds: attempts are numbered from there.
-ATTEMPTS_SINCE = 1_577_836_800
+ATTEMPTS_EPOCH = 1_577_836_800
 
 
 class AnyRequest(Protocol):
@@ -60,7 +60,8 @@ class QueuedRequest(Generic[M]):
 
     :ivar attempt: progress; only the thread that has taken it changes it, by ``request_state``
     :ivar bytes: approximate memory while it waits
-    :ivar project: that it is placed for; '' without one
+    :ivar claims_nothing: it creates no claims: its answer is its only effect
+    :ivar project: project that it is placed for; '': none
     :ivar charged: members that its project was charged for when it was last taken
     :ivar repeats: another copy may be on its way elsewhere
     """
@@ -69,6 +70,7 @@ class QueuedRequest(Generic[M]):
         'attempt',
         'bytes',
         'charged',
+        'claims_nothing',
         'deadline',
         'fingerprint',
         'project',
@@ -85,12 +87,8 @@ class QueuedRequest(Generic[M]):
     deadline: float
     attempt: Attempt
     charged: int
+    claims_nothing: bool
     waiters: list[tuple[Any, Any]]
-
-    @property
-    def claims_nothing(self) -> bool:
-        """True where its answer is all that comes of it."""
-        return self.request.dry_run
 
     def join(self, deadline: float, *, repeats: bool) -> None:
         """Let the caller of a copy wait for its answer."""
@@ -102,7 +100,7 @@ class QueuedRequest(Generic[M]):
         raise NotImplementedError
 
     def failure(self, error: exceptions.GanttError) -> Any:
-        """Return the answer that an error makes."""
+        """Return the answer for an error."""
         raise NotImplementedError
 
 
@@ -120,7 +118,9 @@ class PendingRequest(QueuedRequest[SelectDestinations]):
         self.request = request
         self.fingerprint, self.bytes = request.fingerprint_and_size()
         self.project = spec.project_id or ''
-        self.is_whole = spec.group is not None or request.dry_run or spec.purpose is Purpose.REBUILD
+        # A dry run, or a rebuild on the host where the consumer is.
+        self.claims_nothing = request.dry_run or spec.purpose is Purpose.REBUILD
+        self.is_whole = spec.group is not None or self.claims_nothing
         self.charged = 0
         self.deadline = deadline
         self.waiters = []
@@ -128,22 +128,17 @@ class PendingRequest(QueuedRequest[SelectDestinations]):
         self.repeats = request.repeat
         self.zones: Sequence[ZoneStep] = ()
 
-    @property
-    def claims_nothing(self) -> bool:
-        """True of a dry run, or a rebuild on the host where the consumer is."""
-        return self.request.dry_run or self.request.spec.purpose is Purpose.REBUILD
-
     def refusal(self, outcome: Outcome, reason: str, retry_after_ms: int | None = None) -> Answer:
         return refusal(self.request, outcome, reason, retry_after_ms)
 
     def failure(self, error: exceptions.GanttError) -> Answer:
         places: Any = error.kwargs.get('places', ())
         reason = str(error.kwargs['reason']) if places else error.message
-        outcomes = (outcome for kind, outcome in OUTCOMES if isinstance(error, kind))
+        outcomes = (outcome for kind, outcome in OUTCOME_BY_ERROR if isinstance(error, kind))
         return refusal(self.request, next(outcomes, Outcome.FAILED), reason, places=places)
 
 
-class AtOnce(NamedTuple):
+class ImmediateAnswer(NamedTuple):
     """An answer to send when a request comes in, to its own caller or another."""
 
     replies: Replies
@@ -151,7 +146,7 @@ class AtOnce(NamedTuple):
     answer: Any
 
 
-class Held:
+class QueuedSize:
     """Number and bytes of a project's queued requests."""
 
     __slots__ = ('bytes', 'count')
@@ -160,15 +155,15 @@ class Held:
         self.count = self.bytes = 0
 
 
-class Bell:
+class WakeableInbox:
     """The inbox of a thread that is woken by others for everything that arrives."""
 
     def __init__(self) -> None:
-        self._rung: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wake_queue: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def wait(self, seconds: float) -> bool:
         try:
-            self._rung.get(timeout=seconds)
+            self._wake_queue.get(timeout=seconds)
         except queue.Empty:
             return False
         return True
@@ -180,7 +175,7 @@ class Bell:
         return []
 
     def wake(self) -> None:
-        self._rung.put(None)
+        self._wake_queue.put(None)
 
     def close(self) -> None:
         pass
@@ -192,10 +187,10 @@ class RequestQueue(Generic[C]):
     :cvar turn_cost: the cost of a request for its project; None: its members
 
     :ivar inbox: woken when ``drain`` has as many as it waits for, and by ``wake``
-    :ivar limit: how many requests may be inside
+    :ivar limit: largest number of requests inside
     :ivar retry_after_ms: the wait that a "busy" answer suggests
     :param weights: project -> its weight; 1 where it has none
-    :param described: what requests do that are inside, in words
+    :param described: what the requests inside do, in words
     """
 
     turn_cost: float | None = None
@@ -214,17 +209,19 @@ class RequestQueue(Generic[C]):
         self._clock = clock
         self._queue: FairQueue[C] = FairQueue(weights)
         # A heap of (monotonic time to queue it again, serial, call): not in the queue meanwhile.
-        self._parked: list[tuple[float, int, C]] = []
+        self._delayed_calls: list[tuple[float, int, C]] = []
         self._serial = itertools.count()
         # Key -> call, from ``enter`` until it is answered: in the queue, parked or with a thread.
         # A copy of a request finds the first one here and joins it.
-        self._inside: dict[str, C] = {}
+        self._calls: dict[str, C] = {}
         self._bytes = 0  # of all inside
-        self._held: dict[str, Held] = {}  # project -> its part of them
+        self._size_by_project: dict[str, QueuedSize] = {}  # project -> its part of them
         self._lock = threading.Lock()  # of all above
-        self.inbox: Inbox = Bell()
-        self._wanted = 0  # number that ``drain`` waits for; 0: it does not wait
-        self._last = 1  # calls of the last batch: ``drain`` waits for no more than came then
+        self.inbox: Inbox = WakeableInbox()
+        self._wanted_count = 0  # number that ``drain`` waits for; 0: it does not wait
+        self._last_batch_members = (
+            1  # calls of the last batch: ``drain`` waits for no more than came then
+        )
         self.closed = False  # true: whatever enters is refused, what is inside is finished
 
     def use_weights(self, weights: Mapping[str, float]) -> None:
@@ -234,44 +231,44 @@ class RequestQueue(Generic[C]):
     @property
     def depth(self) -> int:
         """Number of requests inside."""
-        return len(self._inside)
+        return len(self._calls)
 
     @property
     def waiting(self) -> int:
         """Number of requests inside that no thread has taken."""
-        return len(self._queue) + len(self._parked)
+        return len(self._queue) + len(self._delayed_calls)
 
     @property
     def projects(self) -> int:
         """Number of projects with requests inside."""
-        return len(self._held)
+        return len(self._size_by_project)
 
     @property
     def overdue_seconds(self) -> float:
         """Seconds since the earliest deadline passed of a request still inside; 0: none did."""
         with self._lock:
-            first = min((call.deadline for call in self._inside.values()), default=None)
+            first = min((call.deadline for call in self._calls.values()), default=None)
         return 0.0 if first is None else max(0.0, self._clock.monotonic() - first)
 
     # -- in ----------------------------------------------------------------------------
-    def enter(self, call: C, handle: Any, replies: Replies) -> list[AtOnce]:
-        """Take a request in, join one that is inside, or refuse it at once.
+    def enter(self, call: C, handle: Any, replies: Replies) -> list[ImmediateAnswer]:
+        """Queue a request, join an equal one that is inside, or refuse it at once.
 
         :returns: answers to send at once: to this caller, or to others that made room for it
         """
         request = call.request
         key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
-        answers_now: list[AtOnce] = []
+        answers_now: list[ImmediateAnswer] = []
         project, size = call.project, call.bytes
         with self._lock:
-            inside = self._inside
+            inside = self._calls
             if key in inside:
                 refused = self._join(inside[key], call, handle, replies)
-                return [] if refused is None else [AtOnce(replies, handle, refused)]
+                return [] if refused is None else [ImmediateAnswer(replies, handle, refused)]
             if self._is_full(call):
-                reason, displaced = self._room(call)
+                reason, displaced = self._make_room(call)
                 if reason:
-                    return [AtOnce(replies, handle, self._busy(call, reason))]
+                    return [ImmediateAnswer(replies, handle, self._busy(call, reason))]
                 answers_now = [
                     answer
                     for displaced_call in displaced
@@ -280,14 +277,14 @@ class RequestQueue(Generic[C]):
             call.waiters.append((handle, replies))
             inside[key] = call
             self._bytes += size
-            project_held = self._held.get(project)
+            project_held = self._size_by_project.get(project)
             if project_held is None:
-                project_held = self._held[project] = Held()
+                project_held = self._size_by_project[project] = QueuedSize()
             project_held.count += 1
             project_held.bytes += size
             self._queue.put(project, call)
-            if 0 < self._wanted <= len(self._queue):
-                self._wanted = 0
+            if 0 < self._wanted_count <= len(self._queue):
+                self._wanted_count = 0
                 self.inbox.wake()
         return answers_now
 
@@ -307,49 +304,54 @@ class RequestQueue(Generic[C]):
     # -- refusals where there is no room ------------------------------------------------
     def _is_full(self, call: C) -> bool:
         return (
-            self.closed or len(self._inside) >= self.limit or self._bytes + call.bytes > BYTES_MAX
+            self.closed
+            or len(self._calls) >= self.limit
+            or self._bytes + call.bytes > QUEUED_BYTES_MAX
         )
 
-    def _room(self, call: C) -> tuple[str, list[C]]:
+    def _make_room(self, call: C) -> tuple[str, list[C]]:
         """Return why there is no room for a call, or else the calls it displaces."""
         if self.closed:
             return 'shutting down', []
-        if len(self._inside) >= self.limit:
+        if len(self._calls) >= self.limit:
             reason = f'{self.limit} requests are {self.described}'
-        elif self._bytes + call.bytes > BYTES_MAX and self._inside:
+        elif self._bytes + call.bytes > QUEUED_BYTES_MAX and self._calls:
             reason = f'requests of {self._bytes} bytes are {self.described}'
         else:
             return '', []
-        if len(self._held) == 1 and call.project in self._held:
+        if len(self._size_by_project) == 1 and call.project in self._size_by_project:
             return reason, []
-        displaced_calls = self._instead_of(call)
+        displaced_calls = self._calls_to_displace(call)
         return (
             ('', displaced_calls)
             if displaced_calls
             else (f'{reason}, and this project has its share of them', [])
         )
 
-    def _instead_of(self, call: C) -> list[C]:
+    def _calls_to_displace(self, call: C) -> list[C]:
         """Return calls of projects above their share that make room for a call; may be none."""
-        own_held = self._held.get(call.project)
+        own_held = self._size_by_project.get(call.project)
         shares = {
-            other_project: self._share(other_project, project_held)
-            for other_project, project_held in self._held.items()
+            other_project: self._dominant_share(other_project, project_held)
+            for other_project, project_held in self._size_by_project.items()
             if project_held is not own_held
         }
         weights = self._weight(call.project) + sum(map(self._weight, shares))
-        bound = max(self._share(call.project, own_held, call), 1 / weights)
-        count = len(self._inside) + 1 - self.limit
-        size = self._bytes + call.bytes - BYTES_MAX
+        bound = max(self._dominant_share(call.project, own_held, call), 1 / weights)
+        count = len(self._calls) + 1 - self.limit
+        size = self._bytes + call.bytes - QUEUED_BYTES_MAX
         displaced_calls: list[C] = []
         for _, project in sorted(
             [(share, other_project) for other_project, share in shares.items() if share > bound],
             reverse=True,
         ):
-            project_held, weight = self._held[project], self._weight(project)
+            project_held, weight = self._size_by_project[project], self._weight(project)
             project_count, project_bytes = project_held.count, project_held.bytes
-            for candidate in self._displaceable(project):
-                if max(project_count / self.limit, project_bytes / BYTES_MAX) / weight <= bound:
+            for candidate in self._displaceable_calls(project):
+                if (
+                    max(project_count / self.limit, project_bytes / QUEUED_BYTES_MAX) / weight
+                    <= bound
+                ):
                     break
                 displaced_calls.append(candidate)
                 project_count, project_bytes = project_count - 1, project_bytes - candidate.bytes
@@ -358,36 +360,40 @@ class RequestQueue(Generic[C]):
                     return displaced_calls
         return []
 
-    def _share(self, project: str, held: Held | None, more: C | None = None) -> float:
+    def _dominant_share(
+        self, project: str, held: QueuedSize | None, more: C | None = None
+    ) -> float:
         """Return the dominant share of a project, relative to its weight."""
         count = (held.count if held else 0) + (1 if more else 0)
         size = (held.bytes if held else 0) + (more.bytes if more else 0)
-        return max(count / self.limit, size / BYTES_MAX) / self._weight(project)
+        return max(count / self.limit, size / QUEUED_BYTES_MAX) / self._weight(project)
 
-    def _displaceable(self, project: str) -> list[C]:
+    def _displaceable_calls(self, project: str) -> list[C]:
         """Return the waiting calls of a project that have claimed nothing, newest first."""
-        parked = [call for _, _, call in self._parked if call.project == project]
+        parked = [call for _, _, call in self._delayed_calls if call.project == project]
         waiting_calls = [*self._queue.newest(project), *reversed(parked)]
         return [call for call in waiting_calls if not call.attempt.may_hold_claims]
 
-    def _displace(self, call: C) -> list[AtOnce]:
+    def _displace(self, call: C) -> list[ImmediateAnswer]:
         """Remove a call to make room for one of another project."""
         try:
             self._queue.remove(call.project, call)
         except ValueError:
-            self._parked = [entry for entry in self._parked if entry[2] is not call]
-            heapq.heapify(self._parked)
+            self._delayed_calls = [entry for entry in self._delayed_calls if entry[2] is not call]
+            heapq.heapify(self._delayed_calls)
         reason = (
             f'{self.limit} requests are {self.described}, and this project has the most of them'
         )
         answer = self._busy(call, reason)
-        return [AtOnce(replies, handle, answer) for handle, replies in self._left(call)]
+        return [
+            ImmediateAnswer(replies, handle, answer) for handle, replies in self._note_left(call)
+        ]
 
     def _weight(self, project: str) -> float:
         return self._queue.weights.get(project, 1.0)
 
     # -- again -------------------------------------------------------------------------
-    def take_back(self) -> list[C]:
+    def take_unstarted(self) -> list[C]:
         """Take back the calls that no batch has had yet; the caller must ``leave`` each."""
         with self._lock:
             return self._queue.take_fresh()
@@ -399,27 +405,27 @@ class RequestQueue(Generic[C]):
     def again(self, call: C) -> None:
         """Plan a call again in one of the next batches, before newer ones of its project."""
         with self._lock:
-            self._return(call)
+            self._requeue(call)
 
     def put_back(self, call: C) -> None:
         """Put back a call that was not planned at all: it costs its project nothing."""
         with self._lock:
-            self._queue.again(call.project, call, call.charged)
+            self._queue.put_back(call.project, call, call.charged)
 
     def later(self, call: C, seconds: float) -> None:
         """Plan a call again after ``seconds``, at its deadline at the latest."""
         due_at = min(self._clock.monotonic() + seconds, call.deadline)
         with self._lock:
-            heapq.heappush(self._parked, (due_at, next(self._serial), call))
+            heapq.heappush(self._delayed_calls, (due_at, next(self._serial), call))
 
     def is_waiting(self, call: C) -> bool:
         """Return whether a call waits for another batch."""
         with self._lock:
             return self._queue.has_returned(call.project, call) or any(
-                parked is call for _, _, parked in self._parked
+                parked is call for _, _, parked in self._delayed_calls
             )
 
-    def shut(self, call: C) -> None:
+    def stop_joining(self, call: C) -> None:
         """Let no further caller wait for the answer of a call."""
         with self._lock:
             self._remove(call)
@@ -427,36 +433,34 @@ class RequestQueue(Generic[C]):
     def leave(self, call: C) -> list[tuple[Any, Replies]]:
         """Remove a finished call; return all callers that wait for its answer."""
         with self._lock:
-            return self._left(call)
+            return self._note_left(call)
 
-    def _left(self, call: C) -> list[tuple[Any, Replies]]:
+    def _note_left(self, call: C) -> list[tuple[Any, Replies]]:
         self._remove(call)
         waiters, call.waiters = call.waiters, []
         return waiters
 
     def _remove(self, call: C) -> None:
         keys = [call.request.request_id]
-        if self._inside.get(keys[0]) is not call:
+        if self._calls.get(keys[0]) is not call:
             keys = [
-                key_inside
-                for key_inside, call_inside in self._inside.items()
-                if call_inside is call
+                key_inside for key_inside, call_inside in self._calls.items() if call_inside is call
             ]
         for key in keys:
-            del self._inside[key]
+            del self._calls[key]
             self._bytes -= call.bytes
-            project_held = self._held[call.project]
+            project_held = self._size_by_project[call.project]
             project_held.count -= 1
             project_held.bytes -= call.bytes
             if not project_held.count:
-                del self._held[call.project]
+                del self._size_by_project[call.project]
 
-    def _return(self, call: C) -> None:
+    def _requeue(self, call: C) -> None:
         # Members still to place are charged when it is taken again; a try costs one in any case.
         members = len(call.attempt.todo)
-        self._queue.again(call.project, call, max(0, min(call.charged, members) - 1))
+        self._queue.put_back(call.project, call, max(0, min(call.charged, members) - 1))
 
-    def took(self, call: C, seconds: float) -> None:
+    def note_turn_seconds(self, call: C, seconds: float) -> None:
         """Note how long a thread was busy with a call."""
 
     # -- out ---------------------------------------------------------------------------
@@ -472,28 +476,28 @@ class RequestQueue(Generic[C]):
         :param most: members of all calls; one call alone may have more
         :param most_bytes: bound of all calls; one call alone may have more
         """
-        if self._parked:
+        if self._delayed_calls:
             self._return_due()
         self.inbox.read()
         if idle_seconds > 0 and not self._queue:
-            self._wait(1, min(idle_seconds, self._until_parked()))
+            self._wait(1, min(idle_seconds, self._until_next_delayed()))
             self._return_due()
-        if self._last > 1 and wait_seconds and self._queue:
-            self._gather(min(most, self._last), wait_seconds)
+        if self._last_batch_members > 1 and wait_seconds and self._queue:
+            self._gather(min(most, self._last_batch_members), wait_seconds)
         with self._lock:
-            batch = self._fitting(most, most_bytes)
+            batch = self._take_fitting(most, most_bytes)
         if batch:
-            self._last = len(batch)
+            self._last_batch_members = len(batch)
         return batch
 
     def _return_due(self) -> None:
         """Queue calls again whose pause is over."""
         with self._lock:
             now = self._clock.monotonic()
-            while self._parked and self._parked[0][0] <= now:
-                self._return(heapq.heappop(self._parked)[2])
+            while self._delayed_calls and self._delayed_calls[0][0] <= now:
+                self._requeue(heapq.heappop(self._delayed_calls)[2])
 
-    def _fitting(self, most: int, most_bytes: int) -> list[C]:
+    def _take_fitting(self, most: int, most_bytes: int) -> list[C]:
         batch: list[C] = []
         members_left, bytes_left = most, most_bytes
         waiting = self._queue
@@ -522,17 +526,17 @@ class RequestQueue(Generic[C]):
         with self._lock:
             if len(self._queue) >= want:
                 return True
-            self._wanted = want
+            self._wanted_count = want
         try:
             return self.inbox.wait(seconds)
         finally:
-            self._wanted = 0
+            self._wanted_count = 0
 
-    def _until_parked(self) -> float:
+    def _until_next_delayed(self) -> float:
         with self._lock:
-            if not self._parked:
+            if not self._delayed_calls:
                 return float('inf')
-            return max(0.0, self._parked[0][0] - self._clock.monotonic())
+            return max(0.0, self._delayed_calls[0][0] - self._clock.monotonic())
 
 
 class Admission(RequestQueue[PendingRequest]):
@@ -546,8 +550,8 @@ class Admission(RequestQueue[PendingRequest]):
         spent_ms: float = 0.0,
         fingerprint: str = '',
         zones: Sequence[ZoneStep] = (),
-    ) -> list[AtOnce]:
-        """Take a request in, join one that is inside, or refuse it at once.
+    ) -> list[ImmediateAnswer]:
+        """Queue a request, join an equal one that is inside, or refuse it at once.
 
         :param spent_ms: part of the budget that was spent before it got here
         :param fingerprint: of the request as received; '': it is unchanged
@@ -557,7 +561,7 @@ class Admission(RequestQueue[PendingRequest]):
         budget_left = (request.budget_ms - spent_ms) / 1000
         if budget_left <= 0:
             reason = f'the budget of {request.budget_ms} ms was spent before it got here'
-            return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, reason))]
+            return [ImmediateAnswer(replies, handle, refusal(request, Outcome.EXPIRED, reason))]
         number = first_attempt(self._clock.wall())
         call = PendingRequest(request, self._clock.monotonic() + budget_left, number)
         call.fingerprint = fingerprint or call.fingerprint
@@ -584,6 +588,7 @@ def refusal(
         dry_run=request.dry_run,
         excess=excess,
         places=[*places],
+        kind='' if request.spec.kind is RequestKind.HOST else request.spec.kind.value,
     )
 
 
@@ -607,4 +612,4 @@ def first_attempt(wall: float) -> int:
     seen, as long as the attempts that are counted on from here are fewer than the seconds between.
     Time decides nothing more: where a clock repeats a number, the ids repeat too.
     """
-    return max(1, int(wall - ATTEMPTS_SINCE) % 2**31)
+    return max(1, int(wall - ATTEMPTS_EPOCH) % 2**31)

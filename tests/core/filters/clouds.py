@@ -191,7 +191,7 @@ def a_table(rng: random.Random) -> HostTable:
     table = HostTable.build(changes, aggregates, {}, (), NOW)
     for number in range(1, len(changes) + 1):
         if rng.random() < 0.3:
-            table.take(number, {'VCPU': 1}, Placed(an_id(number, 8), an_id(number, 4), number))
+            table.add_pick(number, {'VCPU': 1}, Placed(an_id(number, 8), an_id(number, 4), number))
     return table
 
 

@@ -147,9 +147,9 @@ def image_props(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     properties, hypervisor = spec.image.properties, host.hypervisor
     default = rule.image_properties_default_architecture
     requested = [
-        image_properties.canonical(0, properties.get('hw_architecture', default)),
-        image_properties.canonical(1, properties.get('img_hv_type', '')),
-        image_properties.canonical(2, properties.get('hw_vm_mode', '')),
+        image_properties.canonical_name(0, properties.get('hw_architecture', default)),
+        image_properties.canonical_name(1, properties.get('img_hv_type', '')),
+        image_properties.canonical_name(2, properties.get('hw_vm_mode', '')),
     ]
     as_nova = rule.image_properties_as_nova
     if any(requested):
@@ -163,7 +163,7 @@ def image_props(rule: Any, host: HostState, spec: RequestSpec) -> bool:
 
 
 def runs(kind: list[str], asked: list[str], as_nova: bool) -> bool:
-    has = [image_properties.canonical(i, text) for i, text in enumerate(kind)]
+    has = [image_properties.canonical_name(i, text) for i, text in enumerate(kind)]
     if as_nova:
         return all(a in has for a in asked if a)
     return all(i < len(has) and has[i] == a for i, a in enumerate(asked) if a)

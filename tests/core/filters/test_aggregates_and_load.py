@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.filters.aggregate_isolation import AggregateImagePropertiesIsolation
+from gantt.core.filters.aggregates import AggregateImagePropertiesIsolation
 from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.table.metrics import DeclaredMetric

@@ -11,18 +11,24 @@ from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import Image, RequestSpec
 
 HOSTS = (0, 2_005_000, 6_002_000, 8_000_000, 8_000_001)
-RELEASES = st.lists(st.sampled_from([0, 0, 1, 2, 6, 8]), min_size=1, max_size=4).map(
-    lambda parts: '.'.join(map(str, parts))
-)
+NUMBERS = st.tuples(
+    st.sampled_from([0, 0, 1, 12]).map('0'.__mul__),
+    st.sampled_from(['0', '0', '1', '2', '6', '8', '10' * 7]),
+).map(''.join)
+RELEASES = st.tuples(
+    st.lists(NUMBERS, min_size=1, max_size=4),
+    st.sampled_from([0, 0, 1, 5, 12]).map(['0'].__mul__),
+    st.lists(NUMBERS, max_size=1),
+).map(lambda drawn: '.'.join([part for parts in drawn for part in parts]))
 PARTS = st.tuples(
-    st.sampled_from(['', '', 'v', '0!', '1!']),
+    st.sampled_from(['', '', 'v', '0!', '1!', '0000000000!', '00000000001!']),
     RELEASES,
     st.sampled_from(['', '', 'rc1', 'a', '-beta.2', '_c', '.preview3']),
     st.sampled_from(['', '', '.post1', '-1', 'rev', '_r2']),
     st.sampled_from(['', '', '.dev1', 'dev']),
     st.sampled_from(['', '', '+local', '+a.1-b']),
 ).map(''.join)
-PREDICATES = st.lists(
+CONDITIONS = st.lists(
     st.tuples(
         st.sampled_from(['', ' ']),
         st.sampled_from(['<', '<=', '==', '!=', '>=', '>']),
@@ -32,6 +38,7 @@ PREDICATES = st.lists(
     min_size=1,
     max_size=3,
 ).map(','.join)
+PREDICATES = CONDITIONS.filter(lambda text: len(text) <= image_properties.REQUIRED_VERSION_MAX)
 
 
 def passes(number, text):
@@ -39,7 +46,9 @@ def passes(number, text):
         resources={'VCPU': 1}, image=Image(properties={'img_hv_requested_version': text})
     )
     tested = image_properties.ImagePropertiesFilter()
-    return not tested.problem(Hypervisor(type='QEMU', version=number), tested.wanted(spec))
+    return not tested.problem(
+        Hypervisor(type='QEMU', version=number), tested.image_requirements(spec)
+    )
 
 
 @given(PREDICATES)
@@ -48,6 +57,29 @@ def test_a_version_is_compared_as_nova_compares_it(text):
     for number in HOSTS:
         expected = not number or predicate.satisfied_by(convert_version_to_str(number))
         assert passes(number, text) is expected, (number, text)
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '>=6.2.0.0.0.0.0.0.0',
+        '>=0000000006.2',
+        '>=6.2,<0000000009!1',
+        ','.join(['>=6.2'] * 40),
+        f'>={"0" * 200}6.2',
+    ],
+)
+def test_parts_digits_and_conditions_are_as_many_as_nova_reads(text):
+    predicate = VersionPredicate(text)
+    for number in HOSTS:
+        expected = not number or predicate.satisfied_by(convert_version_to_str(number))
+        assert passes(number, text) is expected, number
+
+
+def test_what_is_longer_than_what_is_read_passes_nowhere():
+    longest = '>=' + '6.2'.rjust(image_properties.REQUIRED_VERSION_MAX - 2, '0')
+    assert passes(6_002_000, longest)
+    assert not passes(6_002_000, longest.replace('>=', '>=0'))
 
 
 @pytest.mark.parametrize('text', ['6.2', '>=', '>=6.x', '>=6.2 beta', '>=6.2,', '=>6', '>=6.2+'])

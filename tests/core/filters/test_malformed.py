@@ -13,6 +13,7 @@ from tests.core.filters.small import (
     a_spec,
     in_aggregates,
 )
+from tests.thorough import examples
 
 # -- any request, nothing raises ----------------------------------------------------------
 KEYS = st.one_of(
@@ -43,7 +44,7 @@ JSONISH = st.recursive(
 TEXT_MAPS = st.dictionaries(KEYS, TEXTS, max_size=4)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     TEXT_MAPS,
     TEXT_MAPS,

@@ -77,11 +77,11 @@ def test_members_of_a_request_stay_with_their_own():
 def test_it_follows_who_comes_and_goes():
     table, spec = a_table(a_host(1), a_host(2)), asking('small').spec
     assert RULE.mask(table, spec) is None
-    table.take(1, {}, of('large'))
+    table.add_pick(1, {}, of('large'))
     assert passing(table, RULE, spec) == ['cmp-2']
     table.apply(a_change(a_host(2, version=2), of('small', 2, 2), of('large', 3, 2)))
     assert passing(table, RULE, spec) == []
-    table.give(1, {}, of('large').claim_id)
+    table.remove_pick(1, {}, of('large').claim_id)
     table.apply(a_change(a_host(2, version=3), of('small', 2, 2)))
     assert RULE.mask(table, spec) is None
     assert passing(table.snapshot(), RULE, asking('large').spec) == ['cmp-1']

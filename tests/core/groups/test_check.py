@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from gantt import plugin_loader
-from gantt.core.groups import plan_group
-from gantt.core.groups.build import build
-from gantt.core.groups.problem import Assignment, Cut
-from gantt.core.messages import group_description
+from gantt.groups.model import group_description, plan_group
+from gantt.groups.model.build import build_problem
+from gantt.groups.model.problem import Assignment, ForbiddenCombination
 from tests.core.builders import a_change, a_guest, a_host, a_table, an_id
 
 GROUP = an_id(1, 80)
@@ -34,7 +33,7 @@ def a_problem(*policies, guests=(), members=None, **spec):
         ],
     }
     description = group_description.read(body)
-    return build(a_cloud(*guests), description, plugin_loader.load_pipeline())
+    return build_problem(a_cloud(*guests), description, plugin_loader.load_pipeline())
 
 
 def kinds(problem, rows, choices=None):
@@ -42,7 +41,7 @@ def kinds(problem, rows, choices=None):
     plan.rows[:] = np.array(rows)
     if choices is not None:
         plan.choices[:] = choices
-    return [fault.kind for fault in plan_group.plan_faults(problem, plan)]
+    return plan_group.plan_faults(problem, plan)
 
 
 def test_a_sound_plan_is_let_and_one_of_nobody_too():
@@ -69,7 +68,7 @@ def test_a_member_as_what_it_is_not():
 
 def test_what_was_tried_in_vain_together():
     problem = a_problem()
-    problem.cuts.append(Cut(0, {0: 2}))
+    problem.cuts.append(ForbiddenCombination(0, {0: 2}))
     assert kinds(problem, [0, 1, 2, 3]) == []
     assert kinds(problem, [0, 0, 2, 3]) == ['cut']
 

@@ -5,9 +5,9 @@ import pytest
 
 from gantt import exceptions, plugin_loader
 from gantt.core.group_policies.policies import PolicyForm
-from gantt.core.groups.build import build
-from gantt.core.messages import group_description
 from gantt.core.messages.request import Policy
+from gantt.groups.model import group_description
+from gantt.groups.model.build import build_problem
 from tests.core.builders import a_host, a_table
 
 SPEC = {'resources': {'VCPU': 1}}
@@ -126,8 +126,8 @@ def test_a_policy_that_says_nothing_is_refused_with_its_field(policy, field):
     [
         ({'subgroups': {'all': []}}, 'group.subgroups.all: expected at least one member'),
         ({'subgroups': {'all': ['wb']}}, "group.subgroups.all[0]: there is no member 'wb'"),
-        ({'subgroups': {'all': ['db', 'db']}}, "group.subgroups.all[1]: 'db' stands there twice"),
-        ({'subgroups': {'web': ['db']}}, 'group.subgroups.web: expected another name'),
+        ({'subgroups': {'all': ['db', 'db']}}, "group.subgroups.all[1]: 'db' is listed twice"),
+        ({'subgroups': {'web': ['db']}}, 'group.subgroups.web: expected a name that no member has'),
         ({'members': []}, 'group.members: '),
         ({'version': 2}, 'group.version: '),
         ({'members': [{'name': 'a', 'count': 1001, 'spec': SPEC}]}, 'group.members[0].count: '),
@@ -175,7 +175,7 @@ def test_members_are_in_no_server_group_of_their_own():
         ({'policy': 'near', 'target': {'pool': 'none'}}, 'target.pool: expected a known pool'),
         (
             {'policy': 'near', 'level': 'rack', 'target': {'domain': 'k9'}},
-            "target.domain: rack has no domain 'k9'",
+            "target.domain: expected a domain of rack; got 'k9'",
         ),
         (
             {
@@ -192,7 +192,7 @@ def test_what_the_cloud_does_not_have_is_refused_with_its_field(policy, line):
     description = group_description.read(body(policies=[policy]))
     table = a_table(a_host(1, location='s1.r1.k1'))
     with pytest.raises(exceptions.InvalidMessage) as error:
-        build(table, description, plugin_loader.load_pipeline())
+        build_problem(table, description, plugin_loader.load_pipeline())
     assert str(error.value).startswith(f'group.policies[0].{line}')
 
 
@@ -203,7 +203,7 @@ def test_a_rule_that_is_not_understood_is_refused_with_the_member():
     ]
     description = group_description.read({'members': members})
     with pytest.raises(exceptions.InvalidMessage) as error:
-        build(a_table(a_host(1)), description, plugin_loader.load_pipeline())
+        build_problem(a_table(a_host(1)), description, plugin_loader.load_pipeline())
     assert str(error.value).startswith('group.members[1].alternatives[0].hints.rules[0]: ')
 
 
@@ -211,6 +211,6 @@ def test_one_policy_of_several_subjects_is_one_for_each():
     description = group_description.read(
         body(policies=[{'policy': 'anti-affinity', 'of': ['web', 'db'], 'max_per_domain': 2}])
     )
-    problem = build(a_table(a_host(1)), description, plugin_loader.load_pipeline())
+    problem = build_problem(a_table(a_host(1)), description, plugin_loader.load_pipeline())
     assert [p.form for p in problem.policies] == [PolicyForm.MOST, PolicyForm.MOST]
-    assert [int(p.of.sum()) for p in problem.policies] == [3, 2]
+    assert [int(p.subject_units.sum()) for p in problem.policies] == [3, 2]

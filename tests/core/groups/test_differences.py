@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from gantt.core.groups import differences
 from gantt.core.messages.request import RequestSpec
+from gantt.groups.model import differences
 from tests.core.builders import an_id
+from tests.thorough import examples
 
 
 def a_spec(**fields):
@@ -18,7 +19,7 @@ def a_spec(**fields):
 
 
 def lines(planned, requested):
-    return [difference.line for difference in differences.differences(planned, requested)]
+    return [difference.line for difference in differences.plan_differences(planned, requested)]
 
 
 def test_an_equal_description_differs_in_nothing():
@@ -35,7 +36,9 @@ def test_an_equal_description_differs_in_nothing():
         'any_traits': [['C'], ['B', 'A']],
     }
     assert lines(a_spec(**full), a_spec(**reordered)) == []
-    assert differences.key_of(a_spec(**full)) == differences.key_of(a_spec(**reordered))
+    assert differences.fixed_fields_key(a_spec(**full)) == differences.fixed_fields_key(
+        a_spec(**reordered)
+    )
 
 
 #: Each: what the plan has, what is requested, and the line.
@@ -144,9 +147,9 @@ def test_what_a_plan_leaves_open_is_not_compared(case):
 
 def test_many_differences_are_counted_and_a_long_value_is_cut():
     many = a_spec(resources={f'CUSTOM_{i}': 1 for i in range(9)})
-    changed = differences.differences(a_spec(), many)
+    changed = differences.plan_differences(a_spec(), many)
     assert len(changed) == 11
-    assert differences.in_words(changed).endswith('; and 5 more')
+    assert differences.differences_text(changed).endswith('; and 5 more')
     long = a_spec(flavor={'extra_specs': {'hw:cpu_policy': 'x' * 900}})
     assert len(lines(a_spec(), long)[0]) < 250
 
@@ -197,27 +200,27 @@ def shuffled(spec, seed):
     return msgspec.convert(again(msgspec.to_builtins(spec)), RequestSpec)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SPECS, st.integers(0, 99))
 def test_what_is_said_in_another_order_is_the_same(spec, seed):
     other = shuffled(spec, seed)
-    assert differences.differences(spec, other) == []
-    assert differences.key_of(spec) == differences.key_of(other)
+    assert differences.plan_differences(spec, other) == []
+    assert differences.fixed_fields_key(spec) == differences.fixed_fields_key(other)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SPECS, SPECS)
 def test_keys_are_equal_where_nothing_that_counts_differs(planned, requested):
-    changed = differences.differences(planned, requested)
+    changed = differences.plan_differences(planned, requested)
     left_open = differences.differences_left_open(planned, requested)
-    is_same = differences.key_of(planned) == differences.key_of(requested)
+    is_same = differences.fixed_fields_key(planned) == differences.fixed_fields_key(requested)
     assert is_same == (len(changed) == len(left_open))
     assert all(difference in changed for difference in left_open)
     # A field that differs is named once, with two values that are not the same to people either.
     assert len({difference.field for difference in changed}) == len(changed)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SPECS, st.sampled_from(['resources', 'required_traits', 'availability_zone', 'tree']))
 def test_a_field_that_is_changed_is_the_one_that_is_named(spec, name):
     changes = {
@@ -229,5 +232,5 @@ def test_a_field_that_is_changed_is_the_one_that_is_named(spec, name):
     body = msgspec.to_builtins(spec)
     body[name] = changes[name]
     other = msgspec.convert(body, RequestSpec)
-    changed = differences.differences(spec, other)
+    changed = differences.plan_differences(spec, other)
     assert changed and {difference.field.split('.')[0] for difference in changed} == {name}

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import plugin_loader
-from gantt.core.groups.build import build
-from gantt.core.groups.group_table import GroupTable
-from gantt.core.groups.problem import Assignment, goals
-from gantt.core.messages import group_description
+from gantt.groups.model import group_description
+from gantt.groups.model.build import build_problem
+from gantt.groups.model.group_table import GroupTable
+from gantt.groups.model.problem import Assignment, goals_of
 from tests.core.builders import a_host, a_table
 
 HOSTS = 7
@@ -20,13 +20,13 @@ def test_plans_are_equal_in_which_alike_members_change_places(order, sizes):
     table = a_table(*(a_host(n + 1, vcpu=size) for n, size in enumerate(sizes)))
     pipeline = plugin_loader.load_pipeline()
     members = [{'name': 'a', 'count': HOSTS, 'spec': {'resources': {'VCPU': 1}}}]
-    problem = build(table, group_description.read({'members': members}), pipeline)
+    problem = build_problem(table, group_description.read({'members': members}), pipeline)
 
     def reached(rows):
         plan = Assignment.empty(problem)
         plan.rows[:] = rows
         trial = GroupTable(table, problem, pipeline)
-        assert trial.refused(plan) == []
-        return goals(problem, plan), goals(problem, plan, trial.score())
+        assert trial.try_plan(plan) == []
+        return goals_of(problem, plan), goals_of(problem, plan, trial.score())
 
     assert reached(np.array(order)) == reached(np.arange(HOSTS))

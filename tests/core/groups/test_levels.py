@@ -10,7 +10,7 @@ from tests.core.builders import a_host, a_table, an_id
 
 
 def domains(table, level, **settings):
-    domains_ = Levels(table, **settings).on(level)
+    domains_ = Levels(table, **settings).codes_of(level)
     return [None if code < 0 else domains_.names[code] for code in domains_.codes.tolist()]
 
 
@@ -45,7 +45,7 @@ def test_a_rack_is_in_its_room_and_a_host_without_one_is_nowhere(table):
 def test_parts_of_location_are_called_as_configured(table):
     assert domains(table, 'hall', parts=['campus', 'hall']) == domains(table, 'room')
     with pytest.raises(exceptions.InvalidMessage, match='expected a level; got'):
-        Levels(table, ['campus', 'hall']).on('rack')
+        Levels(table, ['campus', 'hall']).codes_of('rack')
 
 
 def test_a_host_of_two_values_of_a_key_is_in_neither(table):

@@ -7,7 +7,7 @@ import pytest
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.pause import Pause
 from gantt.core.placement import capacity
-from gantt.core.placement.place import undo
+from gantt.core.placement.place import undo_decision
 from gantt.core.records.decision import Outcome
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.core.groups.test_one_member import GROUP, a_group
@@ -118,7 +118,7 @@ def test_the_first_places_stay_where_the_budget_ends_while_better_ones_are_looke
         assert decision.outcome is Outcome.PLACED, decision.reason
         answers.append((hosts_of(decision), 'its budget ended' in decision.reason))
         assert (before - cloud.free).sum() == (0 if dry_run else 2 * (4 + 1024))
-        undo(cloud, decision, request)
+        undo_decision(cloud, decision, request)
         assert (cloud.free == before).all()
         assert not list(cloud.placed)
     assert answers[0] == (['cmp-1', 'cmp-2'], True)
@@ -148,9 +148,9 @@ def test_a_refused_or_tried_request_leaves_nothing_on_the_table():
 @pytest.mark.parametrize('group', [GroupRef(uuid=GROUP, policy=Policy.AFFINITY), a_group(AFFINITY)])
 def test_room_is_that_of_the_domain_that_takes_most(group):
     cloud, spec = a_cloud((4,), (8,), (4,)), a_request(group=group, **FOUR).spec
-    assert capacity.room(cloud, spec, np.arange(3)).total == 2
+    assert capacity.free_capacity(cloud, spec, np.arange(3)).total == 2
 
 
 def test_room_of_a_rack_is_counted_under_the_other_policies():
     spec = a_request(group=a_group(RACK, APART), **FOUR).spec
-    assert capacity.room(a_cloud((16,), (4, 4, 4), (8, 8)), spec, np.arange(6)).total == 3
+    assert capacity.free_capacity(a_cloud((16,), (4, 4, 4), (8, 8)), spec, np.arange(6)).total == 3

@@ -5,17 +5,18 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis import given, settings
 
-from gantt.core.claims.claim import Claim, PlannedFor, State
+from gantt.core.claims.claim import Claim, FormerReservation, State
 from gantt.core.claims.reservations import placeholder_consumer
-from gantt.core.groups.member_reservations import (
+from gantt.core.messages.request import GroupRef, Lifecycle, RequestSpec, SelectDestinations
+from gantt.groups.model import group_description
+from gantt.groups.model.member_reservations import (
     CreateView,
     MemberReservations,
     PlannedMembers,
-    offer,
+    offered_reservations,
 )
-from gantt.core.messages import group_description
-from gantt.core.messages.request import GroupRef, Lifecycle, RequestSpec, SelectDestinations
 from tests.core.builders import an_id
+from tests.thorough import examples
 
 GROUP, NOW = an_id(1, 9), 1000.0
 SMALL, LARGE = {'resources': {'VCPU': 1}}, {'resources': {'VCPU': 4}}
@@ -24,9 +25,9 @@ SMALL, LARGE = {'resources': {'VCPU': 1}}, {'resources': {'VCPU': 4}}
 def a_claim(name, number, *, spec=SMALL, taken=None, state=State.RESERVED, until=2000.0, **fields):
     """Return the claim of a member; ``taken``: by that consumer."""
     lifecycle = Lifecycle.HOST if state is State.CONFIRMED else Lifecycle.PLAN
-    planned = None
+    former = None
     if taken is not None and state is State.RESERVED:
-        planned = PlannedFor(consumer=placeholder_consumer(GROUP, name), lease_until=until)
+        former = FormerReservation(consumer=placeholder_consumer(GROUP, name), lease_until=until)
     return Claim(
         id=an_id(number, 8),
         request_id=an_id(1, 7),
@@ -38,7 +39,7 @@ def a_claim(name, number, *, spec=SMALL, taken=None, state=State.RESERVED, until
         allocations={number: spec['resources']},
         group=GROUP,
         member_name=name,
-        planned=planned,
+        former_reservation=former,
         updated_at=float(number),
         **fields,
     )
@@ -80,11 +81,15 @@ def test_the_place_of_a_member_whose_host_was_lost_is_for_a_create():
     guest = a_claim('db', 1, taken=an_id(4, 3), state=State.CONFIRMED, created_at=10.0)
     healed = a_claim('db', 2, created_at=500.0)
     late = a_claim('db', 3, taken=an_id(5, 3), state=State.CONFIRMED, created_at=600.0)
-    assert names_of(offer(places_of(body, [healed, guest]), a_create('db'), 1, view())) == ['db']
-    seen = offer(places_of(body, [late, healed]), a_create('db'), 1, view())
+    assert names_of(
+        offered_reservations(places_of(body, [healed, guest]), a_create('db'), 1, view())
+    ) == ['db']
+    seen = offered_reservations(places_of(body, [late, healed]), a_create('db'), 1, view())
     assert seen.free == [] and 'was created before' in seen.why
     places = places_of(body, [healed, guest])
-    seen = offer(places, a_create('db'), 1, view(up=[guest.id]))  # its host is back, it runs
+    seen = offered_reservations(
+        places, a_create('db'), 1, view(up=[guest.id])
+    )  # its host is back, it runs
     assert seen.free == [] and f'as consumer {guest.consumer}, and runs' in seen.why
 
 
@@ -92,12 +97,12 @@ def test_a_member_that_was_alone_keeps_its_place_where_there_are_more_of_it():
     body = {'members': [{'name': 'db', 'count': 3, 'spec': SMALL}]}
     claims = [a_claim('db', 1), a_claim('db-2', 2), a_claim('db-7', 3)]
     places = places_of(body, claims)
-    assert names_of(offer(places, a_create('db-7'), 1, view())) == ['db-7']
+    assert names_of(offered_reservations(places, a_create('db-7'), 1, view())) == ['db-7']
     three = [an_id(i, 3) for i in range(3)]
-    seen = offer(places, a_create('db', consumers=three), 3, view())
+    seen = offered_reservations(places, a_create('db', consumers=three), 3, view())
     assert names_of(seen) == ['db-2', 'db', 'db-7']
     released = places_of(body, [a_claim('db-9', 4, state=State.RELEASED)])
-    assert 'no place in the plan' in offer(released, a_create('db-1'), 1, view()).why
+    assert 'no place in the plan' in offered_reservations(released, a_create('db-1'), 1, view()).why
 
 
 def test_a_place_is_compared_with_the_alternative_that_was_planned():
@@ -105,9 +110,9 @@ def test_a_place_is_compared_with_the_alternative_that_was_planned():
     claims = [a_claim('a-1', 1, spec=LARGE), a_claim('a-2', 2, spec=SMALL)]
     for alternatives in ({'a-1': 0, 'a-2': 1}, {}):
         places = places_of(body, claims, alternatives)
-        assert names_of(offer(places, a_create(spec=SMALL), 1, view())) == ['a-2']
-        assert names_of(offer(places, a_create('a', LARGE), 1, view())) == ['a-1']
-        seen = offer(places, a_create('a-1', SMALL), 1, view())
+        assert names_of(offered_reservations(places, a_create(spec=SMALL), 1, view())) == ['a-2']
+        assert names_of(offered_reservations(places, a_create('a', LARGE), 1, view())) == ['a-1']
+        seen = offered_reservations(places, a_create('a-1', SMALL), 1, view())
         assert seen.planned.resources == {'VCPU': 4}
 
 
@@ -115,11 +120,11 @@ def test_who_loses_races_is_offered_another_of_the_free_ones():
     body = {'members': [{'name': 'a', 'count': 4, 'spec': SMALL}]}
     places = places_of(body, [a_claim(f'a-{i}', i) for i in range(1, 5)])
     offered = {
-        names_of(offer(places, a_create('a'), 1, view(spread=3, seed=seed)))[0]
+        names_of(offered_reservations(places, a_create('a'), 1, view(spread=3, seed=seed)))[0]
         for seed in range(30)
     }
     assert offered == {'a-1', 'a-2', 'a-3'}
-    assert names_of(offer(places, a_create('a'), 1, view(seed=17))) == ['a-1']
+    assert names_of(offered_reservations(places, a_create('a'), 1, view(seed=17))) == ['a-1']
 
 
 MEMBERS = [('a', 3, SMALL), ('b', 2, LARGE), ('c', 2, SMALL)]
@@ -159,7 +164,7 @@ def _claims(states):
     return claims
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(situations())
 def test_what_is_offered_is_what_the_rules_say(situation):
     states, member, spec, count, policy, others, assumed, down = situation
@@ -172,7 +177,7 @@ def test_what_is_offered_is_what_the_rules_say(situation):
     ids = {claim.member_name: claim.id for claim in claims}
     places = places_of(body, claims)
     create = a_create(member, spec, CONSUMERS[:count])
-    seen = offer(
+    seen = offered_reservations(
         places,
         create,
         count,

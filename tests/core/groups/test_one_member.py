@@ -24,14 +24,14 @@ def a_group(*policies, member=None, **fields):
     return GroupRef(uuid=GROUP, policies=group_policies, member=member)
 
 
-def a_cloud(*standing, group=GROUP):
+def a_cloud(*present, group=GROUP):
     """Return hosts in racks.
 
-    :param standing: (host, member) of guests of the group
+    :param present: (host, member) of guests of the group
     """
     guests = [
         Placed(an_id(i, 2), an_id(i, 3), host, group, member=member)
-        for i, (host, member) in enumerate(standing)
+        for i, (host, member) in enumerate(present)
     ]
     return a_table(
         *(
@@ -117,9 +117,9 @@ def test_room_is_counted_under_the_policies():
     table, pipeline = a_cloud((1, None)), plugin_loader.load_pipeline()
     spec = a_request(group=group).spec
     rows = [0, 1, 2, 3]
-    count = capacity.room(table, spec, np.array(rows), pipeline.inside)
+    count = capacity.free_capacity(table, spec, np.array(rows), pipeline.inside)
     assert count.total == 5
-    assert count.runs_out_first == capacity.GROUP_RULE
+    assert next(iter(count.bound_counts())) == capacity.GROUP_RULE_BOUND
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,16 @@ def test_documents_that_differ_in_anything_differ():
         ({'policies': [{'policy': 'affinity', 'of': 'web'}]}, 'no subgroup or member'),
         ({'policies': ['affinity'], 'subgroups': {'a': []}}, 'at least one member'),
         ({'policies': ['affinity'], 'subgroups': {'a': ['b', 'b']}}, 'twice'),
-        ({'policies': ['affinity'], 'subgroups': {'a': ['b']}, 'members': ['a', 'b']}, 'is called'),
+        (
+            {'policies': ['affinity'], 'subgroups': {'a': ['b']}, 'members': ['a', 'b']},
+            'expected a name that no member has',
+        ),
         (
             {
                 'policies': [{'policy': 'near', 'of': 'a', 'target': {'of': 'b'}}],
                 'subgroups': {'a': ['b']},
             },
-            'others than the policy is of',
+            'expected members that the policy is not about',
         ),
     ],
 )

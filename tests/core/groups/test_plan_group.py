@@ -4,18 +4,20 @@
 import time
 from collections import Counter
 
+import msgspec
 import pytest
 
 from gantt import plugin_loader
 from gantt.core.filters.base import Filter
-from gantt.core.groups.plan_group import plan_group
-from gantt.core.messages import group_description
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.resources.host import ReportedMetric
-from gantt.core.resources.shared_pool import SharedPool
+from gantt.core.resources.provider import SharedPool
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.solver.cp_sat import CpSat
+from gantt.groups import plan_lines
+from gantt.groups.model import group_description
+from gantt.groups.model.plan_group import plan_group
+from gantt.groups.solver.cp_sat import CpSat
 from tests.core.builders import a_host, a_table, an_id
 from tests.core.topology.hosts import a_cell
 
@@ -128,16 +130,31 @@ def test_policies_that_contradict_each_other_are_named_with_their_members():
     assert len(plan.missing) == 2, 'the others have their places'
 
 
-def test_a_level_that_no_host_says_its_domain_of_is_named():
+@pytest.mark.parametrize(
+    ('level', 'line'),
+    [
+        ('rack', 'no host says its rack: it is part of its location ([compute] location)'),
+        ('cell', 'no host says its cell ([compute] cell)'),
+        ('metadata.row', 'no host is in aggregates with one value of metadata.row'),
+        ('cpu.model', 'no host says its cpu.model'),
+    ],
+)
+def test_a_level_that_no_host_says_its_domain_of_is_named(level, line):
     hosts = [costing(n, n, vcpu=4) for n in range(1, 7)]
-    policies = [{'policy': 'anti-affinity', 'level': 'rack', 'of': 'web'}]
+    policies = [{'policy': 'anti-affinity', 'level': level, 'of': 'web'}]
     plan = planned(a_cloud(*hosts), [a_member('web', 5)], policies, solver=CpSat())
     assert (plan.status, len(plan.missing)) == ('infeasible', 5)
-    assert plan.conflict.unknown_levels == ['rack']
-    assert plan.conflict.line.endswith('; no host says its rack')
+    assert plan.conflict.unknown_levels == [level]
+    assert plan.conflict.line.endswith(f'; {line}')
+    of_command = plan_lines.conflict_lines(msgspec.to_builtins(plan.conflict), 200)
+    assert of_command[-1].strip() == line, 'as the answer over HTTP and RPC'
     assert 'without 5 of its members' not in [relaxation.line for relaxation in plan.relaxations], (
         'five are all'
     )
+
+
+def test_a_level_that_hosts_say_their_domains_of_is_not_named():
+    policies = [{'policy': 'anti-affinity', 'level': 'rack', 'of': 'web'}]
     known_plan = planned(a_cloud(*racks(6)), [a_member('web', 5)], policies, solver=CpSat())
     assert (known_plan.status, known_plan.conflict.unknown_levels) == ('infeasible', [])
 
@@ -212,6 +229,6 @@ def test_where_members_are_spread_and_some_have_no_place_the_fullest_hosts_are_t
     plan = planned(table, members, pipeline=spread, seconds=20.0)
     assert plan.sequential.missing == 1
     assert len(plan.members) == 5
-    assert plan.by == 'sequential'
+    assert plan.method == 'sequential'
     hosts = hosts_of(plan)
     assert hosts['large-0'] == hosts['large-1'] != hosts['small-0'] == hosts['small-1']

@@ -4,8 +4,8 @@
 import pytest
 
 from gantt import plugin_loader
-from gantt.core.weighers.base import PRICE
-from gantt.core.weighers.group_policy import GroupPolicyWeigher
+from gantt.core.weighers.base import PRICE_NORMALIZATION
+from gantt.core.weighers.server_group import GroupPolicyWeigher
 from tests.core.builders import a_host, a_request, a_table, decide
 from tests.core.groups.test_one_member import a_group
 
@@ -49,4 +49,4 @@ def test_two_policies_are_worth_what_they_say():
 def test_no_normalization_takes_a_price_away(normalization):
     pipeline = plugin_loader.load_pipeline(normalization=normalization)
     [policy_weigher] = [w for w in pipeline.weighers if isinstance(w, GroupPolicyWeigher)]
-    assert policy_weigher.normalized_by(normalization) == PRICE
+    assert policy_weigher.normalized_by(normalization) == PRICE_NORMALIZATION

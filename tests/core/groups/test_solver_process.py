@@ -12,15 +12,14 @@ import time
 import pytest
 
 from gantt import plugin_loader
-from gantt.core.groups import reduce
-from gantt.core.groups.build import build
-from gantt.core.groups.model import SolverGoal
-from gantt.core.groups.plan_group import plan_group
-from gantt.core.groups.problem import Assignment
-from gantt.core.messages import group_description
-from gantt.solver import process
-from gantt.solver.cp_sat import CpSat
-from gantt.solver.process import SolverProcess
+from gantt.groups.model import group_description, reduce
+from gantt.groups.model.build import build_problem
+from gantt.groups.model.model import SolverGoal
+from gantt.groups.model.plan_group import plan_group
+from gantt.groups.model.problem import Assignment
+from gantt.groups.solver import process
+from gantt.groups.solver.cp_sat import CpSat
+from gantt.groups.solver.process import SolverProcess
 from tests.core.builders import a_host, a_table
 
 
@@ -41,8 +40,8 @@ def a_group(count=6):
 
 def a_model(hosts=9):
     table = a_table(*(a_host(i, vcpu=4) for i in range(1, hosts + 1)))
-    problem = build(table, a_group(), plugin_loader.load_pipeline())
-    return reduce.reduce(problem, Assignment.empty(problem))
+    problem = build_problem(table, a_group(), plugin_loader.load_pipeline())
+    return reduce.reduced_model(problem, Assignment.empty(problem))
 
 
 def test_it_answers_as_the_solver_in_this_process_does(solver):
@@ -163,7 +162,7 @@ def test_a_call_ends_with_the_solver(solver):
 
 
 def test_a_solver_that_is_left_while_it_begins_ends_without_a_word():
-    command = [sys.executable, '-m', 'gantt.solver.child', '1024', '0']
+    command = [sys.executable, '-m', 'gantt.groups.solver.child', '1024', '0']
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
         child.stdout.close()

@@ -9,10 +9,10 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import RequestSpec
-from gantt.core.rules import nova_json, nova_specs, tree
+from gantt.core.rules import nova_json, tree
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.parser import parse
-from gantt.core.rules.rule import RULES_MAX, read
+from gantt.core.rules.rule import RULES_MAX, parse_rule
 from tests.core.builders import a_host, a_table
 from tests.core.rules.worlds import a_pipeline, a_site, asked, decide
 
@@ -68,9 +68,9 @@ def test_what_the_page_says_novas_forms_are_they_are():
     for form, rule in rows('nova'):
         form, rule = form.strip('`'), rule.strip('`')
         if form.startswith('['):
-            compiled = nova_json.compiled(form)
+            compiled = nova_json.compiled_query(form)
         else:
-            compiled = nova_specs.expression(form, 'capabilities.cpu_info:cores', False)
+            compiled = nova_json.requirement(form, 'capabilities.cpu_info:cores', False)
         assert compiled.text == rule, form
         seen += 1
     assert seen > 7
@@ -79,7 +79,7 @@ def test_what_the_page_says_novas_forms_are_they_are():
 def test_every_rule_of_the_page_is_understood():
     table = a_table(*the_hosts())
     for text in blocks('rule'):
-        assert read(text).mask(table, SPEC).shape == (3,), text
+        assert parse_rule(text).mask(table, SPEC).shape == (3,), text
 
 
 def test_every_error_of_the_page_is_the_one_that_comes():
@@ -87,7 +87,7 @@ def test_every_error_of_the_page_is_the_one_that_comes():
     assert len(lines) % 2 == 0
     for text, problem in zip(lines[::2], lines[1::2], strict=True):
         with pytest.raises(exceptions.InvalidRule) as caught:
-            read(text)
+            parse_rule(text)
         assert caught.value.kwargs['problem'] == problem
 
 

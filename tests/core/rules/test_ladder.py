@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantt import exceptions
-from gantt.core.filters.forced_hosts import ForcedHostsFilter
+from gantt.core.filters.destination import ForcedHostsFilter
 from gantt.core.filters.rules import RulesFilter
 from gantt.core.messages.request import Purpose
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Outcome
-from gantt.core.rules import ladder, layers
+from gantt.core.rules import layers
 from gantt.core.rules.expression import Expression
-from gantt.core.rules.ladder import impossible
+from gantt.core.rules.layers import is_impossible
 from gantt.core.rules.parser import parse
-from gantt.core.rules.rule import read, split
+from gantt.core.rules.rule import parse_rule, split_rules
 from tests.core.builders import NOW, a_host, a_table, hosts_of, state_of
 from tests.core.rules import trees
 from tests.core.rules.reference import World
@@ -218,7 +218,7 @@ def test_which_facts_users_may_ask_about_is_the_operators_choice():
     [
         ({'operator_rules': 'zone = "a"'}, 'rule 1: character 6: expected a relation'),
         ({'operator_rules': 'enabled; soft 1: enabled'}, 'a soft rule'),
-        ({'user_facts': ['zome']}, 'there is no fact zome'),
+        ({'user_facts': ['zome']}, 'expected the name of a fact, got zome'),
         ({'operator_rules': 'enabled;' * 33}, 'at most 32 rules, got 33'),
     ],
     ids=range(4),
@@ -259,7 +259,7 @@ WRONG = [
 @pytest.mark.parametrize(('text', 'at', 'said'), WRONG, ids=range(len(WRONG)))
 def test_how_much_a_rule_binds_is_checked(text, at, said):
     with pytest.raises(exceptions.InvalidRule) as caught:
-        read(text)
+        parse_rule(text)
     assert caught.value.kwargs['at'] == at
     assert said in caught.value.message
 
@@ -269,14 +269,19 @@ def test_how_much_a_rule_binds_is_checked(text, at, said):
 def test_any_text_is_a_rule_with_its_strength_or_refused(text, more):
     for each in (text, more + text, text + more, 'soft ' + text, 'drop 1:' + text, '{' + text):
         try:
-            read(each)
+            parse_rule(each)
         except exceptions.InvalidRule as e:
             assert 0 <= e.kwargs['at'] <= len(each) + 1
 
 
 def test_rules_in_one_text_end_at_semicolons_outside_quotes():
-    assert split('a; b\n c == "x;\\"y" ;; d == \';\'') == ['a', 'b', 'c == "x;\\"y"', "d == ';'"]
-    assert split(' \n;') == []
+    assert split_rules('a; b\n c == "x;\\"y" ;; d == \';\'') == [
+        'a',
+        'b',
+        'c == "x;\\"y"',
+        "d == ';'",
+    ]
+    assert split_rules(' \n;') == []
 
 
 # -- against plain forms -------------------------------------------------------------
@@ -302,12 +307,14 @@ def test_the_ladder_is_the_one_that_tries_step_after_step(operator, user, cloud,
     for layer in (operator, user):
         remaining, kept = _climbed(layer, remaining, world)
         ladder_layers.append(
-            layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in layer])
+            layers.layer_of([parse_rule(prefix + trees.tree.to_text(e)) for prefix, e in layer])
         )
-    mask = ladder.narrow(table, spec, alive, ladder_layers)
+    mask = layers.narrow_hosts(table, spec, alive, ladder_layers)
     assert [h for h, yes in zip(hosts, mask, strict=True) if yes] == remaining
     for row in np.flatnonzero(mask):
-        missed = {(step, text) for step, text in ladder.given_up(table, spec, row, ladder_layers)}
+        missed = {
+            (step, text) for step, text in layers.rules_given_up(table, spec, row, ladder_layers)
+        }
         assert len({step for step, _ in missed}) <= sum(len(f.steps) for f in ladder_layers)
 
 
@@ -398,7 +405,7 @@ def test_rules_that_no_host_could_ever_meet_are_told_from_those_that_none_meets_
 def test_what_is_called_impossible_holds_for_no_host(conditions, cloud, spec):
     hosts, aggregates = cloud
     table = a_table(*hosts, aggregates=aggregates)
-    if impossible(conditions):
+    if is_impossible(conditions):
         masks = [Expression(expr).mask(table, spec) for expr in conditions]
         assert not np.logical_and.reduce(masks).any()
 
@@ -425,7 +432,7 @@ NEVER = [
 
 @pytest.mark.parametrize(('text', 'never'), NEVER, ids=range(len(NEVER)))
 def test_what_is_impossible(text, never):
-    assert impossible([parse(text).tree]) is never
+    assert is_impossible([parse(text).tree]) is never
 
 
 def test_rules_are_not_blamed_where_nobody_has_room():
@@ -464,7 +471,7 @@ def test_a_conflict_is_minimal_by_brute_force(lines, base):
 
     if somebody(range(len(masks))):
         return
-    minimal = ladder.minimal(base, masks)
+    minimal = layers.minimal_conflict(base, masks)
     assert not somebody(minimal)
     for size in range(len(minimal)):
         for fewer in itertools.combinations(minimal, size):
@@ -479,21 +486,21 @@ def test_a_conflict_of_rules_is_minimal_among_the_hosts(user, operator, cloud):
     spec = trees.RequestSpec(resources={'VCPU': 1})
     alive = np.array([h.free('VCPU') >= 1 for h in hosts])
     conditions = [
-        layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in rules])
+        layers.layer_of([parse_rule(prefix + trees.tree.to_text(e)) for prefix, e in rules])
         for rules in (operator, user)
     ]
-    rules, scope = ladder.conflict(table, spec, alive, conditions)
-    fits = ladder.narrow(table, spec, alive, conditions).any()
+    rules, scope = layers.conflicting_rules(table, spec, alive, conditions)
+    fits = layers.narrow_hosts(table, spec, alive, conditions).any()
     assert not (rules and fits)
     if alive.any() and not fits:
         assert rules
-    if scope is ladder.Scope.EVER:
+    if scope is layers.Scope.EVER:
         trees_of = [rule.condition.tree for rule in rules]
-        assert impossible(trees_of)
+        assert is_impossible(trees_of)
         for i in range(len(rules)):
-            assert not impossible(trees_of[:i] + trees_of[i + 1 :])
+            assert not is_impossible(trees_of[:i] + trees_of[i + 1 :])
         return
-    base = np.ones(len(hosts), bool) if scope is ladder.Scope.KNOWN else alive
+    base = np.ones(len(hosts), bool) if scope is layers.Scope.KNOWN else alive
     masks = [rule.mask(table, spec) for rule in rules]
     for chosen in itertools.combinations(range(len(rules)), max(0, len(rules) - 1)):
         if rules:

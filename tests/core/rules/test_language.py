@@ -11,7 +11,7 @@ from gantt import exceptions
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.rules import tree
 from gantt.core.rules.expression import Expression
-from gantt.core.rules.parser import checked, parse
+from gantt.core.rules.parser import checked_tree, parse
 from gantt.core.table.metrics import DeclaredMetric
 from tests.core.builders import NOW, a_host, a_table
 from tests.core.rules import trees
@@ -38,12 +38,12 @@ def test_it_says_of_every_host_what_the_plain_evaluator_says(expr, cloud, spec, 
 def test_both_forms_come_back_as_the_same_tree(expr):
     assert parse(tree.to_text(expr)).tree == expr
     assert trees.from_json(trees.to_json(expr)).tree == expr
-    assert checked(expr).text == tree.to_text(expr)
+    assert checked_tree(expr).text == tree.to_text(expr)
 
 
 WRONG = [
     ('', 1, 'expected a comparison such as free.VCPU >= 4, got the end'),
-    ('fre.VCPU >= 4', 1, 'there is no fact fre.VCPU; did you mean free.CLASS?'),
+    ('fre.VCPU >= 4', 1, 'expected the name of a fact, got fre.VCPU; did you mean free.CLASS?'),
     ('enabled and hypervisor.tipe == "x"', 13, 'did you mean hypervisor.type?'),
     ('free >= 4', 1, 'expected free.CLASS, got free'),
     ('zone.x == "a"', 1, "zone has no 'x'; expected zone alone"),
@@ -142,7 +142,7 @@ def test_a_tree_beyond_a_bound_is_refused_as_well():
         (tree.Greater(fact='instances', value=float('nan')), 'a number of at most'),
     ):
         with pytest.raises(exceptions.InvalidRule, match=problem):
-            checked(expr)
+            checked_tree(expr)
     for text in ('{"op":"not","of":' * 50_000, '[' * 1_000, '{"op":"not","of":' * 900):
         with pytest.raises(exceptions.InvalidRule):
             trees.from_json(text)

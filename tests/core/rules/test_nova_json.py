@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gantt import exceptions
 from gantt.core.messages.report import Hypervisor, ReportedMetric
 from gantt.core.messages.request import RequestSpec
-from gantt.core.nova import facts
+from gantt.core.rules import nova_facts as facts
 from gantt.core.rules import nova_json, tree
 from gantt.core.rules.parser import parse
 from tests.core.builders import a_host, a_table, an_id
@@ -116,7 +116,7 @@ queries = queries_of(st.recursive(arguments, queries_of, max_leaves=8))
 @given(queries, st.booleans())
 def test_a_query_compiled_is_the_plain_one_host_by_host(query, as_nova):
     table, text = the_hosts(), json.dumps(query)
-    expression = nova_json.compiled(text, as_nova)
+    expression = nova_json.compiled_query(text, as_nova)
     expected = []
     for row in range(len(table)):
         result = answer(table.host_state(row), query, as_nova)
@@ -132,7 +132,7 @@ def test_a_query_compiled_is_the_plain_one_host_by_host(query, as_nova):
 def may_be_written(expr):
     """Return whether an operator could write it as a rule: a compiled one may be larger."""
     try:
-        tree.check_size(expr, tree.WRITTEN)
+        tree.check_size(expr, tree.WRITTEN_BOUNDS)
     except tree.TooLarge:
         return False
     return True
@@ -140,7 +140,7 @@ def may_be_written(expr):
 
 def test_a_compiled_query_may_be_larger_than_a_written_rule():
     query = ['=', ['=', *['$hypervisor_type'] * 3], *['$host'] * 3]
-    expression = nova_json.compiled(json.dumps(query))
+    expression = nova_json.compiled_query(json.dumps(query))
     assert not may_be_written(expression.tree)
     with pytest.raises(exceptions.InvalidRule, match='at most 128 tests'):
         parse(expression.text)
@@ -148,9 +148,9 @@ def test_a_compiled_query_may_be_larger_than_a_written_rule():
 
 def test_a_fact_that_every_host_is_said_to_have_it_has():
     table = the_hosts()
-    for name in facts.NAMES:
+    for name in facts.NOVA_FACT_NAMES:
         reported = parse(f'known nova.{name}').mask(table, SPEC)
-        assert reported.all() or name not in nova_json.EVERYWHERE, name
+        assert reported.all() or name not in nova_json.FACTS_OF_EVERY_HOST, name
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,14 @@ def test_a_fact_that_every_host_is_said_to_have_it_has():
     ids=range(4),
 )
 def test_a_query_as_text(query, text):
-    assert nova_json.compiled(query).text == text
-    assert nova_json.compiled('[]') is None
+    assert nova_json.compiled_query(query).text == text
+    assert nova_json.compiled_query('[]') is None
 
 
 def test_a_query_may_have_many_arguments():
     """Pass as many as the message has room for; each costs what it states."""
     query = ['or', *(['=', '$stats.x', number] for number in range(40))]
-    assert nova_json.compiled(json.dumps(query)).mask(the_hosts(), SPEC).tolist() == [
+    assert nova_json.compiled_query(json.dumps(query)).mask(the_hosts(), SPEC).tolist() == [
         False,
         True,
         False,
@@ -206,5 +206,5 @@ WRONG = [
 @pytest.mark.parametrize(('text', 'said'), WRONG, ids=range(len(WRONG)))
 def test_what_is_no_query_or_costs_too_much_is_refused(text, said):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        nova_json.compiled(text)
+        nova_json.compiled_query(text)
     assert said in caught.value.message

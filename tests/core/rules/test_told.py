@@ -3,7 +3,7 @@
 
 import pytest
 
-from gantt.core.records.rule_texts import plain_text
+from gantt.core.records.decision import plain_text
 
 
 @pytest.mark.parametrize(

@@ -195,4 +195,4 @@ def to_json(expr: tree.Expr) -> str:
 
 def from_json(text: str) -> Expression:
     """Return the condition that a tree in JSON stands for, as a rule has it."""
-    return rule.read(f'{{"rule": {text}}}').condition
+    return rule.parse_rule(f'{{"rule": {text}}}').condition

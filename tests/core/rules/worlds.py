@@ -9,7 +9,7 @@ from gantt.core.filters.rules import RulesFilter
 from gantt.core.messages.request import Flavor
 from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.resources.host import Aggregate
-from gantt.core.weighers.ram import RAMWeigher
+from gantt.core.weighers.free_amounts import RAMWeigher
 from gantt.core.weighers.rules import RulesWeigher
 from tests.core.builders import a_host, a_request, a_table, an_id, decide
 

@@ -7,11 +7,10 @@ from gantt.core.messages.layout import Layout
 from gantt.core.messages.report import DevicePool, NumaCell, NumaPages
 from gantt.core.messages.request import Flavor, Image, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.messages.topology_request import Wish
-from gantt.core.topology.aliases import Aliases, read_option
+from gantt.core.messages.topology_request import TopologyRequest
 from gantt.core.topology.free import FreeTopology
-from gantt.core.topology.read import read
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.read import Aliases, read, read_option
+from gantt.core.topology.search import find_layout
 
 ALIASES = """[
     {"name": "gpu", "vendor_id": "10DE", "product_id": "1eb8"},
@@ -70,30 +69,30 @@ def a_spec(
 
 def a_wish(
     specs: dict[str, str] | None = None, image: dict[str, str] | None = None, **resources: int
-) -> Wish:
+) -> TopologyRequest:
     """Return the wish of such a request for the inside of a host."""
     wish = read(a_spec(specs, image, **resources), aliases())
     assert wish is not None
     return wish
 
 
-def pinned(count: int = 4, **specs: str) -> Wish:
+def pinned(count: int = 4, **specs: str) -> TopologyRequest:
     """Return a guest of dedicated processors."""
     return a_wish(
         {'hw:cpu_policy': 'dedicated', **{f'hw:{k}': v for k, v in specs.items()}}, PCPU=count
     )
 
 
-def laid(wish: Wish, room: FreeTopology, **how: Any) -> Layout:
+def laid(wish: TopologyRequest, room: FreeTopology, **how: Any) -> Layout:
     """Return the layout of a wish that fits."""
-    result = lay_out(wish, room, **how)
+    result = find_layout(wish, room, **how)
     assert result.layout is not None, [str(obstacle) for obstacle in result.obstacles]
-    assert room.holds(result.layout), room.in_the_way(result.layout)
+    assert room.has_free(result.layout), room.first_obstacle(result.layout)
     return result.layout
 
 
-def in_the_way(wish: Wish, room: FreeTopology) -> list[str]:
+def in_the_way(wish: TopologyRequest, room: FreeTopology) -> list[str]:
     """Return the obstacles of a wish that does not fit."""
-    result = lay_out(wish, room)
+    result = find_layout(wish, room)
     assert result.layout is None
     return [str(obstacle) for obstacle in result.obstacles]

@@ -8,9 +8,9 @@ import pytest
 from gantt.core.messages.layout import CellLayout, DeviceLayout, Layout
 from gantt.core.messages.report import NumaPages
 from gantt.core.resources.host import HostFacts
-from gantt.core.topology.double_use import doubled, overdrawn
-from gantt.core.topology.free import FreeTopology, key_of
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.fit import doubled_layouts, over_allocated_parts
+from gantt.core.topology.free import FreeTopology, pool_key
+from gantt.core.topology.search import find_layout
 from tests.core.topology.hosts import GIB, a_cell, a_pool, a_wish
 
 CELL = a_cell(0, pages=[NumaPages(size_kb=GIB, total=8), NumaPages(size_kb=4, total=2 << 20)])
@@ -22,7 +22,7 @@ def in_cell(memory_mb, page_kb=0, pins=()):
 
 
 def lines(*layouts, **facts):
-    return list(overdrawn('cmp-1', HostFacts(**({'numa': [CELL]} | facts)), layouts))
+    return list(over_allocated_parts('cmp-1', HostFacts(**({'numa': [CELL]} | facts)), layouts))
 
 
 def test_pages_are_counted_by_size():
@@ -45,7 +45,7 @@ def test_ordinary_memory_is_counted_where_it_is_not_promised_more_than_once():
 def test_devices_are_counted_by_pool():
     pool, other = a_pool(2), a_pool(1, product_id='ff', address='0000:81:00.0')
     first, second = (
-        Layout(devices=[DeviceLayout(pool=key_of(of), count=count)])
+        Layout(devices=[DeviceLayout(pool=pool_key(of), count=count)])
         for of, count in ((pool, 2), (other, 1))
     )
     devices = [pool, other]
@@ -75,9 +75,9 @@ def test_what_was_laid_out_one_after_the_other_is_never_found(seed):
             specs['pci_passthrough:alias'] = rng.choice(['gpu', 'any:2'])
         amounts = {'PCPU' if 'hw:cpu_policy' in specs else 'VCPU': 1}
         wish = a_wish(specs, MEMORY_MB=rng.choice([1024, 2048, 5120]), **amounts)
-        layout = lay_out(wish, FreeTopology(facts.numa, facts.devices, {}, laid)).layout
+        layout = find_layout(wish, FreeTopology(facts.numa, facts.devices, {}, laid)).layout
         if layout is not None:
             laid.append(layout)
     assert laid
-    assert list(overdrawn('cmp-1', facts, laid)) == []
-    assert list(doubled('cmp-1', [(str(i), layout) for i, layout in enumerate(laid)])) == []
+    assert list(over_allocated_parts('cmp-1', facts, laid)) == []
+    assert list(doubled_layouts('cmp-1', [(str(i), layout) for i, layout in enumerate(laid)])) == []

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.filters.numa_topology import NUMATopologyFilter
-from gantt.core.filters.pci_passthrough import PciPassthroughFilter, inside_of
+from gantt.core.filters.topology import NUMATopologyFilter, PciPassthroughFilter, layout_settings_of
 from gantt.core.messages.request import DeviceKind, DeviceRequest, Networks, Purpose
 from gantt.core.messages.topology_request import Affinity
-from gantt.core.topology.free import key_of
+from gantt.core.topology.free import pool_key
 from gantt.core.topology.read import read
-from gantt.core.topology.search import lay_out
+from gantt.core.topology.search import find_layout
 from tests.core.builders import a_host, a_table
 from tests.core.topology.hosts import (
     ALIASES,
@@ -74,7 +73,7 @@ def vfs(count=1, node=0, **tags):
 )
 def test_tags_of_the_pool_are_as_the_port_asks(kind, tags, fits):
     room = a_room(devices=[vfs(**tags)])
-    layout = lay_out(wish(a_port(kind)), room).layout
+    layout = find_layout(wish(a_port(kind)), room).layout
     assert (layout is not None) is fits
     if fits:
         assert [(d.alias, d.count) for d in layout.devices] == [('port-1', 1)]
@@ -83,7 +82,7 @@ def test_tags_of_the_pool_are_as_the_port_asks(kind, tags, fits):
 def test_a_port_on_no_physical_network_gets_a_device_of_none():
     bare = a_pool(1, 0, tags={'dev_type': 'type-VF'})
     port = a_port({'physical_network': None, 'remote_managed': 'False'})
-    assert laid(wish(port), a_room(devices=[vfs(), bare])).devices[0].pool == key_of(bare)
+    assert laid(wish(port), a_room(devices=[vfs(), bare])).devices[0].pool == pool_key(bare)
     # Devices other than network devices have no known manager.
     assert in_the_way(wish(port), a_room(devices=[a_pool(1)]))
 
@@ -138,7 +137,7 @@ def test_names_that_are_known_here_are_read_from_the_flavor_and_others_as_descri
 )
 def test_a_port_has_an_affinity_of_its_own(affinity, node, fits):
     room = a_room(a_cell(0), a_cell(1, pinned_cpus=[]), devices=[vfs(1, node)])
-    layout = lay_out(wish(a_port(affinity=affinity)), room).layout
+    layout = find_layout(wish(a_port(affinity=affinity)), room).layout
     assert (layout is not None) is fits
 
 
@@ -148,17 +147,20 @@ def test_the_filters_look_at_ports():
     table = a_table(a_host(1, devices=[vfs()]), a_host(2))
     spec = msgspec.structs.replace(a_spec(VCPU=1), devices=[a_port()])
     assert rules[1].mask(table, spec).tolist() == [True, False]
-    assert inside_of(rules).wish(spec).devices[0].alias == 'port-1'
-    assert inside_of(rules).wish(msgspec.structs.replace(spec, purpose=Purpose.REBUILD)) is None
+    assert layout_settings_of(rules).wish(spec).devices[0].alias == 'port-1'
+    assert (
+        layout_settings_of(rules).wish(msgspec.structs.replace(spec, purpose=Purpose.REBUILD))
+        is None
+    )
 
 
 @pytest.mark.parametrize('rules', [[], [NUMATopologyFilter()]])
 def test_where_nobody_looks_at_devices_ports_are_refused_by_name(rules):
     spec = msgspec.structs.replace(a_spec(VCPU=1), devices=[a_port()])
     with pytest.raises(exceptions.InvalidMessage, match='request.spec.devices'):
-        inside_of(rules).wish(spec)
+        layout_settings_of(rules).wish(spec)
     named = DeviceRequest(alias='gpu', any_of=[DeviceKind()])
-    assert inside_of(rules).wish(msgspec.structs.replace(spec, devices=[named])) is None
+    assert layout_settings_of(rules).wish(msgspec.structs.replace(spec, devices=[named])) is None
 
 
 # -- networks ---------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ def test_a_guest_without_cells_is_near_to_everything():
         a_spec(VCPU=1), devices=[a_port()], networks=Networks(physical=['net1'])
     )
     room = a_room(a_cell(0), a_cell(1, networks=['net1']), devices=[vfs()])
-    assert lay_out(read(spec, aliases()), room).layout is not None
+    assert find_layout(read(spec, aliases()), room).layout is not None
 
 
 def plainly_near(networks, taken, host):
@@ -229,7 +231,7 @@ def test_a_guest_is_laid_out_where_any_arrangement_is_near(seed):
     )
     networks = Networks(physical=rng.sample(names, rng.randint(0, 2)), tunneled=rng.random() < 0.3)
     count = rng.choice((1, 2))
-    layout = lay_out(wish(networks=networks, **{'hw:numa_nodes': str(count)}), room).layout
+    layout = find_layout(wish(networks=networks, **{'hw:numa_nodes': str(count)}), room).layout
     able = [cell for cell in room.cells if cell.free.bit_count() >= 2 // count]
     right = any(
         plainly_near(networks, some, room.cells) for some in itertools.combinations(able, count)

@@ -6,8 +6,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.topology_request import Affinity, CpuPolicy, GuestCell, ThreadPolicy
-from gantt.core.topology.aliases import read_option
-from gantt.core.topology.read import read
+from gantt.core.topology.read import read, read_option
 from tests.core.topology.hosts import ALIASES, a_spec, a_wish, aliases
 
 DEDICATED = {'hw:cpu_policy': 'dedicated'}

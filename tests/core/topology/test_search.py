@@ -293,7 +293,7 @@ def test_what_one_takes_the_next_does_not_get():
     taken = []
     for _ in range(4):
         layout = laid(pinned(4, mem_page_size='large'), room)
-        room.take(layout)
+        room.allocate(layout)
         taken += hosts_cpus(layout)
     assert len(set(taken)) == 16
     assert in_the_way(pinned(1, mem_page_size='large'), room)
@@ -302,9 +302,9 @@ def test_what_one_takes_the_next_does_not_get():
 def test_a_layout_given_back_leaves_no_trace():
     room = a_room(devices=[a_pool(3)])
     layout = laid(with_devices('gpu:2', mem_page_size='large', cpu_thread_policy='isolate'), room)
-    room.take(layout)
-    assert not room.holds(layout)
-    room.give(layout)
+    room.allocate(layout)
+    assert not room.has_free(layout)
+    room.release(layout)
     assert (
         laid(with_devices('gpu:2', mem_page_size='large', cpu_thread_policy='isolate'), room)
         == layout
@@ -319,9 +319,9 @@ def test_a_settled_layout_takes_nothing_more():
 
 def test_what_is_in_the_way_of_a_layout_is_named():
     layout = laid(pinned(4), a_room())
-    assert a_room(taken=[layout]).in_the_way(layout) == (
+    assert a_room(taken=[layout]).first_obstacle(layout) == (
         'processors 4, 5, 6, 7 of NUMA cell 0 are not free'
     )
-    assert a_room(a_cell(1)).in_the_way(layout) == 'the host has no NUMA cell 0'
+    assert a_room(a_cell(1)).first_obstacle(layout) == 'the host has no NUMA cell 0'
     layout = laid(a_wish({'pci_passthrough:alias': 'gpu'}, VCPU=1), a_room(devices=[a_pool()]))
-    assert a_room().in_the_way(layout) == '0 of 1 devices gpu are free'
+    assert a_room().first_obstacle(layout) == '0 of 1 devices gpu are free'

@@ -32,7 +32,7 @@ def test_a_multiplier_beyond_the_bound_is_refused_and_of_an_aggregate_has_no_say
     )
     table = a_table(a_host(1, ram=8192), a_host(2), aggregates=[fast])
     assert scores(table, ['RAMWeigher']) == {'cmp-1': 0.25, 'cmp-2': 1.0}
-    (problem,) = aggregates.problems([fast])
+    (problem,) = aggregates.metadata_problems([fast])
     assert 'expected a number from -1e12 to 1e12' in problem
     option = 'cpu_weight_multiplier'
     with pytest.raises(exceptions.PluginError, match=option) as caught:

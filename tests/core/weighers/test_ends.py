@@ -26,7 +26,7 @@ def a_scale(minval, maxval):
 def test_ends_stay_where_a_fresh_look_finds_them_again(values, changes, minval, maxval):
     raw = np.array(values)
     scale = a_scale(minval, maxval)
-    shares = scale.whole(raw)
+    shares = scale.shares(raw)
     for place, now in changes:
         i = place % len(raw)
         was = raw.item(i)
@@ -34,22 +34,22 @@ def test_ends_stay_where_a_fresh_look_finds_them_again(values, changes, minval, 
             continue
         raw[i] = now
         fresh = a_scale(minval, maxval)
-        expected = fresh.whole(raw)
-        stays = scale.keeps(raw, was, now)
+        expected = fresh.shares(raw)
+        stays = scale.keeps_other_shares(raw, was, now)
         assert stays == ((fresh.low, fresh.high) == (scale.low, scale.high))
         if stays:
-            shares[i] = scale.one(float(now), i)
+            shares[i] = scale.share_of(float(now), i)
             assert shares.tolist() == expected.tolist()
         else:
-            shares = scale.whole(raw)
+            shares = scale.shares(raw)
 
 
 @pytest.mark.parametrize('odd', [float('nan'), float('inf'), float('-inf')])
 @pytest.mark.parametrize('minval', [None, 0.0])
 def test_what_is_no_finite_number_is_not_taken_over(odd, minval):
     scale, raw = a_scale(minval, None), np.array([1.0, 2.0, 3.0])
-    scale.whole(raw)
+    scale.shares(raw)
     raw[1] = odd
-    assert not scale.keeps(raw, 2.0, odd)
+    assert not scale.keeps_other_shares(raw, 2.0, odd)
     with pytest.raises(ValueError, match='finite'):
-        scale.whole(raw)
+        scale.shares(raw)

@@ -12,7 +12,7 @@ from gantt.core.messages.request import Destination, Image
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.resources.host import Aggregate
-from gantt.core.table.aggregates import problems
+from gantt.core.table.aggregates import metadata_problems
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.weighers.load import LoadWeigher
 from gantt.core.weighers.metrics import MetricsWeigher
@@ -183,8 +183,8 @@ def test_an_aggregate_alone_may_switch_image_properties_on():
 def test_any_image_has_a_text_of_bounded_length(value):
     image = Image(properties={f'{n}{value}'[:255]: value for n in range(9)})
     text = image_properties.text_of(image)
-    assert len(text) <= 6 * image_properties.STORED_MAX
-    assert image_properties.read(text) == image_properties.stored(image)
+    assert len(text) <= 6 * image_properties.STORED_BYTES_MAX
+    assert image_properties.read(text) == image_properties.stored_properties(image)
     assert image_properties.read('{"a": 1') == {}
 
 
@@ -306,7 +306,7 @@ def test_the_least_multiplier_of_a_hosts_aggregates_counts_and_one_that_is_none_
     table = a_table(*(a_host(n) for n in range(1, 5)), aggregates=aggregates)
     expected = {'cmp-1': 5.0, 'cmp-2': -2.0, 'cmp-3': 1.0, 'cmp-4': 1.0}
     assert totals(table, 'RAMWeigher') == expected
-    assert problems(aggregates) == [
+    assert metadata_problems(aggregates) == [
         "aggregate agg-3: ram_weight_multiplier is '1,2', expected a number from -1e12 to 1e12; "
         'its hosts go by the option'
     ]

@@ -57,7 +57,7 @@ def test_a_score_made_anew_after_a_pick_is_that_of_a_new_ranking(data):
         pipeline = a_pipeline(options, filters)
         table = a_table(*(a_change(row, *guests[row.id]) for row in rows), aggregates=aggregates)
         if not locally:
-            pipeline.weighing(table).locally = False
+            pipeline.weighing(table).has_local_multipliers = False
         return decide(table, request, pipeline)
 
     short, whole = placed(True), placed(False)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HypervisorVersionFilter: the hint ``min_hypervisor_version`` is respected."""
 
-from gantt.plugin_api import PerHostFilter
+from gantt.plugin_api import InvalidMessage, PerHostFilter
 
 
 class HypervisorVersionFilter(PerHostFilter):
@@ -9,8 +9,19 @@ class HypervisorVersionFilter(PerHostFilter):
 
     reason = 'hypervisor older than {spec.hints[min_hypervisor_version][0]}'
 
+    def check_request(self, spec):
+        for text in spec.hints.get('min_hypervisor_version', ()):
+            if not text.isdecimal():
+                raise InvalidMessage(
+                    field='request.spec.hints.min_hypervisor_version',
+                    problem=f'expected a number such as 7002000, got {text[:80]!r}',
+                )
+
+    def concerns(self, spec):
+        return bool(spec.hints.get('min_hypervisor_version'))
+
     def mask(self, hosts, spec):
-        if 'min_hypervisor_version' not in spec.hints:
+        if not self.concerns(spec):
             return None  # nothing asked for: every host passes
         return super().mask(hosts, spec)
 

@@ -15,9 +15,9 @@ from gantt.plugin_api.report_sources import (
     HostReadings,
     Inventory,
     Misconfigured,
-    OverRpc,
     RegisterHost,
     ReportSource,
+    RpcSchedulerPort,
     Runner,
     Session,
     get_transport,
@@ -50,7 +50,7 @@ class LabSource(ReportSource):
         wait_for_broker(self._carrier, conf.rpc.start_wait_seconds)
 
     def start(self):
-        port = OverRpc(self._carrier)
+        port = RpcSchedulerPort(self._carrier)
         for name in self._read():
             session = Session(RegisterHost(name=name, boot_nonce='lab'), port)
             look = functools.partial(self._look, name)

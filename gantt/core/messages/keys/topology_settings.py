@@ -15,8 +15,8 @@ from gantt import exceptions
 VCPUS_MAX, CELLS_MAX = 4096, 256
 _RANGE = re.compile(r'(\d{1,5})(?:-(\d{1,5}))?\Z', re.ASCII)
 #: Texts that Nova reads as yes and as no, upper and lower case being the same.
-TRUE = ('1', 't', 'true', 'on', 'y', 'yes')
-FALSE = ('0', 'f', 'false', 'off', 'n', 'no')
+TRUE_SPELLINGS = ('1', 't', 'true', 'on', 'y', 'yes')
+FALSE_SPELLINGS = ('0', 'f', 'false', 'off', 'n', 'no')
 
 
 class TopologySettings:
@@ -39,28 +39,30 @@ class TopologySettings:
     def of_both(self, name: str) -> list[tuple[str, str]]:
         """Return the values of the flavor and of the image, as far as set, with their fields."""
         flavor, image = self.of_flavor(name), self.of_image(name)
-        values = [(flavor, in_flavor(name)), (image, in_image(name))]
+        values = [(flavor, flavor_field(name)), (image, image_field(name))]
         return [(value, field) for value, field in values if value]
 
     def one_of(self, name: str) -> tuple[str | None, str]:
-        """Return a setting that only one of the two may have, and its field."""
+        """Return a setting that either flavor or image may have, not both, and its field."""
         flavor, image = self.of_flavor(name), self.of_image(name)
         if flavor is not None and image is not None:
-            refuse(in_image(name), f'the flavor has hw:{name} as well; expected it in one of them')
-        return (image, in_image(name)) if flavor is None else (flavor, in_flavor(name))
+            refuse(
+                image_field(name), f'the flavor has hw:{name} as well; expected it in one of them'
+            )
+        return (image, image_field(name)) if flavor is None else (flavor, flavor_field(name))
 
     def same(self, name: str, choices: Iterable[str]) -> str | None:
-        """Return a setting that both may have if they agree; one of ``choices``."""
+        """Return a setting that flavor and image may both have, the same; one of ``choices``."""
         flavor, image = self.choices_of_both(name, choices)
         if flavor and image and flavor != image:
-            refuse(in_image(name), f'expected {flavor} as in the flavor, got {image}')
+            refuse(image_field(name), f'expected {flavor} as in the flavor, got {image}')
         return flavor or image
 
     def choices_of_both(self, name: str, choices: Iterable[str]) -> tuple[str | None, str | None]:
         """Return the values of the flavor and of the image, one of ``choices`` each."""
         return (
-            self.choice(choices, self.of_flavor(name), in_flavor(name)),
-            self.choice(choices, self.of_image(name), in_image(name)),
+            self.choice(choices, self.of_flavor(name), flavor_field(name)),
+            self.choice(choices, self.of_image(name), image_field(name)),
         )
 
     @staticmethod
@@ -76,17 +78,17 @@ class TopologySettings:
     def number(self, name: str, most: int) -> int:
         """Return a setting of 1 to ``most`` of the flavor, or else the image; 0: neither."""
         for value, field in self.of_both(name):
-            return positive(value, field, most)
+            return parse_positive(value, field, most)
         return 0
 
     def flag(self, name: str) -> bool:
-        """Return a setting that either of the two may switch on."""
-        return any([truth(value, field) for value, field in self.of_both(name)])
+        """Return a setting that the flavor or the image may switch on."""
+        return any([parse_bool(value, field) for value, field in self.of_both(name)])
 
     def is_on(self, name: str) -> bool:
         """Return :meth:`flag`, where values that are neither yes nor no count as no."""
         values = (self.of_flavor(name) or '', self.of_image(name) or '')
-        return any(text.lower() in TRUE for text in values)
+        return any(text.lower() in TRUE_SPELLINGS for text in values)
 
     def pmem(self) -> list[str]:
         """Return labels of persistent memory that the flavor requests, some perhaps twice."""
@@ -100,12 +102,12 @@ def pmem_class(label: str) -> str:
     return f'CUSTOM_{name.upper()}'
 
 
-def in_flavor(name: str) -> str:
+def flavor_field(name: str) -> str:
     """Return the field of a flavor's setting."""
     return f'request.spec.flavor.extra_specs.hw:{name}'
 
 
-def in_image(name: str) -> str:
+def image_field(name: str) -> str:
     """Return the field of an image's setting."""
     return f'request.spec.image.properties.hw_{name}'
 
@@ -118,22 +120,22 @@ def refuse(field: str, problem: str) -> NoReturn:
     raise exceptions.invalid(field, problem)
 
 
-def positive(value: str, field: str, most: int) -> int:
+def parse_positive(value: str, field: str, most: int) -> int:
     """Return a number of 1 to ``most``."""
     if not (value.isascii() and value.isdigit() and len(value) < 12 and 1 <= int(value) <= most):
         refuse(field, f'expected a number of 1 to {most}, got {value!r}')
     return int(value)
 
 
-def truth(value: str, field: str) -> bool:
+def parse_bool(value: str, field: str) -> bool:
     """Return a value as yes or no."""
     values = value.lower()
-    if values not in (*TRUE, *FALSE):
+    if values not in (*TRUE_SPELLINGS, *FALSE_SPELLINGS):
         refuse(field, f'expected true or false, got {value!r}')
-    return values in TRUE
+    return values in TRUE_SPELLINGS
 
 
-def cpus(text: str, field: str, vcpus: int) -> tuple[int, ...]:
+def parse_cpus(text: str, field: str, vcpus: int) -> tuple[int, ...]:
     """Return processors such as ``0-3,^2``; exclusions alone start from all of them."""
     chosen: set[int] = set()
     left_out: set[int] = set()

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import mysql
 revision = '0001_expand_initial'
 down_revision = None
 
-#: Hot classes: each has columns of its own in the rows of providers and claims.
+#: Core classes: each has columns of its own in the rows of providers and claims.
 HOT = ('vcpu', 'pcpu', 'memory_mb', 'disk_gb')
 #: Of others rows are made as they are declared.
 CLASSES = (
@@ -164,7 +164,7 @@ def _providers():
         column('kind', Word),
         maybe('root_id', Amount),
         maybe('parent_id', Amount),
-        maybe('own_name', Name),
+        maybe('placement_name', Name),
         maybe('changed_at', Seconds),
         *counts('generation', 'version', 'claims_stamp', 'facts_stamp'),
         *counts('epoch', 'sequence', 'full_sequence'),
@@ -174,8 +174,8 @@ def _providers():
         *counts(*(f'{kind}_{name}' for kind in ('cap', 'used', 'foreign') for name in HOT)),
         sqlite_autoincrement=True,
     )
-    for name in ('root_id', 'parent_id', 'own_name'):
-        index('providers', name, unique=name == 'own_name')
+    for name in ('root_id', 'parent_id', 'placement_name'):
+        index('providers', name, unique=name == 'placement_name')
     op.create_table(
         'provider_facts',
         key('provider_id', Amount, 'providers'),
@@ -341,7 +341,7 @@ def _claims():
         maybe('unique_key', UniqueKey),
         maybe('guest', Id),
         maybe('member_name', Name),
-        maybe('planned', LongText),
+        maybe('former_reservation', LongText),
     )
     op.create_index('ix_claims_provider_id_live', 'claims', ['provider_id', 'live'])
     for name in ('expires_at', 'group_uuid', 'move_id', 'guest', 'parent_key', 'unique_key'):
@@ -380,6 +380,7 @@ def _records():
         column('packed', Blob),
         column('created_at', Seconds),
         maybe('origin', Id),
+        column('kind', Word),
         sqlite_autoincrement=True,
     )
     index('decisions', 'origin', 'number')
@@ -436,7 +437,7 @@ def _zones():
         column('score_set', Id),
         column('incarnation', Amount),
         column('revision', Seconds),
-        maybe('own_incarnation', Amount),
+        maybe('synced_incarnation', Amount),
         maybe('trusted', Flag),
     )
     op.create_table(
@@ -468,11 +469,11 @@ def _zones():
         maybe('project_id', Name),
         maybe('parent', Name, index=True),
         column('state', Word),
-        column('place', LongText),
+        column('sealed_host', LongText),
         column('created_at', Seconds),
         column('updated_at', Seconds),
         maybe('group_uuid', Id, index=True),
-        maybe('read_back', Flag),
+        maybe('restored', Flag),
         *(maybe(name, Amount) for name in HOT),
         maybe('other', LongText),
         maybe('user_id', Note),

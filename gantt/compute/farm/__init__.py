@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Hosts in one process: fake ones, and those that a source reports for."""

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group that is placed as a whole: its members, subgroups and policies.
+
+One description, versioned, for every interface.  A policy is about all members, or about one
+subgroup or member; it holds at a level: hosts that are one domain there are one to it.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from gantt.core.messages import base
+from gantt.core.messages.base import FieldError, Message, Name, Uuid
+from gantt.core.messages.policy_set import (
+    MEMBERS_MAX,
+    Count,
+    CountOrZero,
+    LevelPolicy,
+    Policies,
+    PolicySet,
+    Subgroups,
+    check_names,
+    check_subgroup,
+    full_policies,
+)
+from gantt.core.messages.request import Purpose, RequestKind, RequestSpec
+
+#: Version of this format.
+VERSION = 1
+ALTERNATIVES_MAX = 8
+#: Most subjects of all policies together: each is counted for every member and domain.
+SUBJECTS_MAX = 2000
+
+
+class MemberDescription(Message, frozen=True, kw_only=True):
+    """Members that are alike; fields that only their creates may have are refused by name.
+
+    :ivar name: name of a single member; several are ``name-1``, ``name-2`` and so on
+    :ivar count: number of members, or [least, most]: the least have to be placed
+    :ivar spec: what each member needs, as in a request of its own, without a server group
+    :ivar alternatives: specs that will do as well where ``spec`` cannot be met, the best first
+    """
+
+    name: Name
+    count: Count | Annotated[list[CountOrZero], msgspec.Meta(min_length=2, max_length=2)] = 1
+    spec: RequestSpec
+    alternatives: Annotated[list[RequestSpec], msgspec.Meta(max_length=ALTERNATIVES_MAX)] = []
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, list) and not (self.least <= self.most and self.most):
+            raise FieldError(
+                'count', f'expected [least, most] with least <= most; got {self.count}'
+            )
+        for number, spec in enumerate(self.specs):
+            where = 'spec' if not number else f'alternatives[{number - 1}]'
+            if spec.group is not None:
+                raise FieldError(
+                    f'{where}.group', 'expected none: the policies of the planned group apply'
+                )
+            if spec.kind is not RequestKind.HOST:
+                raise FieldError(f'{where}.kind', 'expected host: pools are not placed in groups')
+            if spec.purpose is not Purpose.CREATE:
+                raise FieldError(f'{where}.purpose', 'expected create')
+            if spec.destination is not None and len(spec.destination.hosts) > 1:
+                raise FieldError(
+                    f'{where}.destination.hosts',
+                    'expected at most one: members of a group are placed together, and the order '
+                    'of hosts would not be kept; name an aggregate, or a rule',
+                )
+            if spec.max_resources:
+                raise FieldError(
+                    f'{where}.max_resources',
+                    'expected none: a reservation has one amount of a class; write larger '
+                    'amounts first, and what will do as well as alternatives',
+                )
+
+    @property
+    def least(self) -> int:
+        """Number of members that have to be placed."""
+        return self.count[0] if isinstance(self.count, list) else self.count
+
+    @property
+    def most(self) -> int:
+        """Number of members requested."""
+        return self.count[1] if isinstance(self.count, list) else self.count
+
+    @property
+    def specs(self) -> list[RequestSpec]:
+        """Spec of a member, then its alternatives."""
+        return [self.spec, *self.alternatives]
+
+    @property
+    def unit_names(self) -> list[str]:
+        """Names of the single members."""
+        if self.most == 1:
+            return [self.name]
+        return [f'{self.name}-{number}' for number in range(1, self.most + 1)]
+
+
+class OnDifference(enum.StrEnum):
+    """Treatment of a create that names a member and differs from its plan."""
+
+    REFUSE = 'refuse'  # by the fields that differ
+    REPLAN = 'replan'  # placed anew under the policies of the group; the planned place is let go
+
+
+class OtherConsumers(enum.StrEnum):
+    """Treatment of creates in the group for which the plan has no reservation."""
+
+    REFUSED = 'refused'
+    ALLOWED = 'allowed'  # under the policies of the group
+
+
+class GroupDescription(Message, frozen=True, kw_only=True):
+    """Description of a group that is placed as a whole: members, subgroups, policies.
+
+    :ivar uuid: uuid of the server group; its present members count towards policies
+    :ivar policies: a name of Nova's is the policy of that name at the level of hosts
+    :ivar subgroups: name -> names of members
+    :ivar on_difference: treatment of creates that name a member and differ from its plan
+    :ivar others: treatment of creates that name no member and match none
+    """
+
+    version: Annotated[int, msgspec.Meta(ge=1, le=VERSION)] = VERSION
+    uuid: Uuid | None = None
+    policies: Policies = []
+    subgroups: Subgroups = {}
+    members: Annotated[
+        list[MemberDescription], msgspec.Meta(min_length=1, max_length=base.LIST_MAX)
+    ]
+    on_difference: OnDifference = OnDifference.REFUSE
+    others: OtherConsumers = OtherConsumers.REFUSED
+
+    def __post_init__(self) -> None:
+        _check_members(self.members)
+        by_name = {member.name: member for member in self.members}
+        for name, names in self.subgroups.items():
+            check_subgroup(f'subgroups.{name}', name, names, by_name)
+        subjects = 0
+        for number, policy in enumerate(self.full_policies):
+            subjects += len(policy.subjects)
+            if subjects > SUBJECTS_MAX:
+                raise FieldError(
+                    f'policies[{number}].of',
+                    f'expected at most {SUBJECTS_MAX} subgroups and members in all policies',
+                )
+            check_names(f'policies[{number}]', policy, by_name, self.subgroups)
+            self._check_numbers(f'policies[{number}]', policy, by_name)
+
+    @property
+    def full_policies(self) -> list[LevelPolicy]:
+        """Policies, with Nova's written out."""
+        return full_policies(self.policies)
+
+    @property
+    def specs_by_path(self) -> list[tuple[str, RequestSpec]]:
+        """Specs of members, alternatives too, each with its path below the description."""
+        return [
+            (f'members[{number}].{f"alternatives[{at - 1}]" if at else "spec"}', spec)
+            for number, member in enumerate(self.members)
+            for at, spec in enumerate(member.specs)
+        ]
+
+    @property
+    def policy_set(self) -> PolicySet:
+        """Policies as a document, with the names of its members."""
+        return PolicySet(
+            policies=self.policies,
+            subgroups=self.subgroups,
+            members=[member.name for member in self.members],
+        )
+
+    def members_of(self, subject: str | None) -> list[str]:
+        """Return names of the members that a subgroup or member is; None: all."""
+        if subject is None:
+            return [member.name for member in self.members]
+        return self.subgroups.get(subject, [subject])
+
+    def _check_numbers(
+        self, field: str, policy: LevelPolicy, members: Mapping[str, MemberDescription]
+    ) -> None:
+        for subject in policy.subjects:
+            total = sum(members[name].most for name in self.members_of(subject))
+            if policy.min_domains is not None and policy.min_domains > total:
+                raise FieldError(
+                    f'{field}.min_domains',
+                    f'expected at most {total}, as many as there are members; '
+                    f'got {policy.min_domains}',
+                )
+
+
+def _check_members(members: Sequence[MemberDescription]) -> None:
+    names: set[str] = set()
+    for number, member in enumerate(members):
+        for name in {member.name, *member.unit_names}:
+            if name in names:
+                raise FieldError(
+                    f'members[{number}].name', f'{name!r} is the name of another member'
+                )
+        longest = member.unit_names[-1]
+        if len(longest) > base.NAME_MAX:
+            raise FieldError(
+                f'members[{number}].name',
+                f'expected at most {base.NAME_MAX} characters with the number of the last one; '
+                f'got {len(longest)}',
+            )
+        names.update((member.name, *member.unit_names))
+    total = sum(member.most for member in members)
+    if total > MEMBERS_MAX:
+        raise FieldError('members', f'expected at most {MEMBERS_MAX} in all, got {total}')
+
+
+def read(body: Any, inside: str = 'group', newer_minor: bool = False) -> GroupDescription:
+    """Return a description from builtins.
+
+    :param inside: name of the description in an error
+    :raises InvalidMessage: names the field and the expected value
+    """
+    return base.decode(body, GroupDescription, inside=inside, newer_minor=newer_minor)
