@@ -36,6 +36,7 @@ pytestmark = [
 NAMES = ('one', 'two')
 #: Hosts of these tests say nothing after they were added.
 MEMORY_MB_MOST = 50.0
+ANSWERED_PINGS = 'gantt_rpc_self_pings_total{outcome="answered"}'
 
 
 class FaultySite:
@@ -324,7 +325,7 @@ def test_a_process_that_hears_nothing_is_replaced_and_serves_again(closing, a_si
     pings = {'self_ping_seconds': 0.5, 'self_ping_wait_seconds': 2, 'self_ping_failures': 2}
     site.start('deaf', broker=way.url(rabbit_url), rpc=pings, **hosts.SILENT)
     rng = random.Random(3)
-    until(lambda: site.metric('deaf', 'gantt_rpc_self_pings_total') >= 1, 'it calls itself')
+    until(lambda: site.metric('deaf', ANSWERED_PINGS) >= 1, 'it calls itself')
     deliveries.deafen()
     until(lambda: site.process('deaf').poll() is not None, 'it ends')
     assert site.process('deaf').returncode == 1
@@ -345,8 +346,9 @@ def test_a_worker_that_hears_nothing_is_replaced_by_its_supervisor(closing, a_si
     pings = {'self_ping_seconds': 0.5, 'self_ping_wait_seconds': 2, 'self_ping_failures': 2}
     options = {**hosts.SILENT, 'scheduler': hosts.SILENT['scheduler'] | {'workers': 2}}
     site.start('deaf', broker=way.url(rabbit_url), rpc=pings, **options)
-    until(lambda: 'gantt-scheduler is ready' in site.log('deaf'), 'they serve')
-    time.sleep(3)  # they call themselves
+    until(lambda: site.log('deaf').count('gantt-scheduler is ready') == 2, 'both serve')
+    # A worker to which no call ever came back would not end: another one would fare no better.
+    until(lambda: all(site.metric('deaf', ANSWERED_PINGS, n) for n in range(2)), 'they call')
     deliveries.deafen()
     until(lambda: site.log('deaf').count('this process receives nothing') >= 2, 'they end')
     until(lambda: site.log('deaf').count('gantt-scheduler is ready') >= 4, 'others are ready')

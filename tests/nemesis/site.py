@@ -133,9 +133,9 @@ class Site:
         """Resident memory of a process, MiB."""
         return self.rigs[name].rss_mb(name)
 
-    def metric(self, name: str, metric: str) -> float:
-        """A counter of a process, over all labels."""
-        url = f'http://127.0.0.1:{self._ports[name]}/metrics'
+    def metric(self, name: str, metric: str, worker: int = 0) -> float:
+        """A counter of a process or of a worker of it, over all labels that are not named."""
+        url = f'http://127.0.0.1:{self._ports[name] + worker}/metrics'
         with urllib.request.urlopen(url, timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         samples = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]

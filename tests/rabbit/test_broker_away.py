@@ -224,20 +224,19 @@ def test_a_request_survives_a_broker_that_goes_away_in_the_middle(proxy, rabbit_
 
 def test_the_scheduling_thread_is_not_held_by_a_broker_that_is_away(proxy):
     """Answers for an unreachable broker wait elsewhere; the next request is decided."""
-    bus = Bus(proxy.url, reply_retry_seconds=2)
+    bus = Bus(proxy.url, reply_retry_seconds=40)
     raw = bus.raw('gantt-scheduler').prepare(timeout=60)
     bus.facade.hold.clear()
     callers = []
     for _ in range(3):
-        body = {'request': _builtins(a_request())}
+        body = {'request': _builtins(a_request(budget_ms=300_000))}
         callers.append(threading.Thread(target=_quietly, args=(raw, body), daemon=True))
         callers[-1].start()
     until(lambda: bus.service.health()['calls_pending'] == 3)
     proxy.cut()
     bus.facade.hold.set()
-    until(lambda: len(bus.facade.placed) == 3, 5)
-    lost = ('gantt_rpc_replies_lost_total', 'broker')
-    until(lambda: bus.counts.values.get(lost, 0) == 3, 30)
+    # A thread that waited with the first answer would decide the second after 40 s.
+    until(lambda: len(bus.facade.placed) == 3)
     proxy.mend()
     bus.close()
 

@@ -76,7 +76,8 @@ class Facade:
         self.hold.set()
         self._queue.put(None)
         self._inbox.wake()
-        self._thread.join(5)
+        self._thread.join(30)
+        assert not self._thread.is_alive(), 'its pipe would be closed under it'
         self._inbox.close()
 
     # -- placing -----------------------------------------------------------

@@ -30,12 +30,6 @@ def run():
         yield functools.partial(new_runs.run, trees=True)
 
 
-@pytest.fixture(scope='module')
-def first_verdicts(run):
-    """Of the seeds that every change runs, each played once; ask before a rule is broken."""
-    return functools.cache(run)
-
-
 def kept(run, first, count):
     verdicts = [run(seed) for seed in range(first, first + count)]
     for verdict in verdicts:
@@ -52,8 +46,8 @@ def finds(run, promise, first):
     return any(promise in line for seed in (first, *range(TRIED)) for line in run(seed).violations)
 
 
-def test_every_promise_is_kept_in_trees(first_verdicts):
-    verdicts = kept(first_verdicts, 0, FEW)
+def test_every_promise_is_kept_in_trees(run):
+    verdicts = kept(run, 0, FEW)
     assert sum(verdict.placed for verdict in verdicts) > 3 * FEW
     assert sum(verdict.guests for verdict in verdicts) > 2 * FEW
 
@@ -104,12 +98,12 @@ def _output(hash_seed):
     ).stdout.splitlines()
 
 
-def test_a_tree_has_the_same_trace_in_any_process(first_verdicts):
-    output = _output('1')
-    assert [json.loads(line)['seed'] for line in output[:-1]] == [0, 1]
-    for line in output[:-1]:
-        verdict = json.loads(line)
-        assert verdict['trace'] and verdict['digest'] == first_verdicts(verdict['seed']).digest
+def test_a_tree_has_the_same_trace_in_any_process():
+    """Not compared with this process: threads of other tests take from its random numbers."""
+    verdicts = [json.loads(line) for line in _output('1')[:-1]]
+    assert [verdict['seed'] for verdict in verdicts] == [0, 1]
+    assert all(verdict['trace'] for verdict in verdicts)
+    assert verdicts == [json.loads(line) for line in _output('2')[:-1]]
 
 
 def test_a_tree_is_named_with_the_command_that_shows_it_again(monkeypatch, capsys):
