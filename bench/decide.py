@@ -29,6 +29,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.place import place, undo_decision
 from gantt.core.records.decision import Decision
 from gantt.core.resources.host import Aggregate, HostChange, HostFacts, HostRow, Placed
+from gantt.core.table import caches
 from gantt.core.table.host_table import HostTable
 
 SHAPES = 256
@@ -50,6 +51,8 @@ ELSEWHERE = {
 }
 #: Picks stand on the table for so many decisions before they are taken back.
 STANDING = 32
+#: Decisions of which nothing is cached.
+COLD = 128
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -279,6 +282,12 @@ class Both:
             self._count(decision)
         return spent
 
+    def decide_cold(self, number: int) -> float:
+        """Return the seconds of a decision of which nothing is cached."""
+        self.table.mask_cache = caches.MaskCache()
+        self.table.array_cache = caches.ArrayCache(self.table.versions)
+        return self.decide(number, count=False)
+
     def _count(self, decision: Decision) -> None:
         for filters in decision.members[0].filters:
             self.removed[filters.name] += filters.removed
@@ -335,6 +344,11 @@ def run(args: argparse.Namespace) -> Result:
         for number in range(turn * SHAPES, (turn + 1) * SHAPES):
             ours.append(both.decide(number, count=False) * 1e6)
             bare.append(both.decide_bare(number) * 1e6)
+    cached, cache_mb = len(both.table.mask_cache), both.table.mask_cache.nbytes / 2**20
+    cold = [
+        both.decide_cold(number) * 1e6
+        for number in range((rounds + 1) * SHAPES, (rounds + 1) * SHAPES + COLD)
+    ]
     value, stick = statistics.median(ours), statistics.median(bare)
     unasked = every.idle if every else ELSEWHERE
     idle = [n for n, removed in both.removed.items() if not removed and n not in unasked]
@@ -355,6 +369,10 @@ def run(args: argparse.Namespace) -> Result:
             'mean': round(statistics.fmean(ours), 1),
             'decisions_per_second': round(1e6 / statistics.fmean(ours)),
             'yardstick_mean': round(statistics.fmean(bare), 1),
+            'cold_us': round(statistics.median(cold), 1),
+            'cold_ratio': round(statistics.median(cold) / stick, 3),
+            'cached_masks': cached,
+            'cache_mb': round(cache_mb, 1),
             'removed': both.removed,
             'filters_without_work': idle,
             'survivors_median': statistics.median(both.survivors),

@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+import xml.etree.ElementTree
 
 import pytest
 
@@ -30,6 +31,27 @@ def test_decide_prints_one_json_object_last_and_every_filter_has_work():
     idle = {name for name, removed in conditions['removed'].items() if not removed}
     assert idle == decide.ELSEWHERE
     assert conditions['rss_mb'] > 0
+    assert conditions['cached_masks'] and conditions['cold_us'] > 0
+
+
+def test_a_decision_is_measured_and_drawn_by_number_of_hosts(tmp_path):
+    svg = tmp_path / 'scale.svg'
+    done = run('decide-scale', '--hosts', '50,400', '--rounds', '1', '--svg', str(svg), '--json')
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result['bench'], result['audit']) == ('decide-scale', 0)
+    times = result['conditions']['us']
+    assert {name: len(values) for name, values in times.items()} == dict.fromkeys(times, 2)
+    picture = xml.etree.ElementTree.fromstring(svg.read_text())
+    texts = [element.text for element in picture.iter('{http://www.w3.org/2000/svg}text')]
+    assert {'warm', 'cold', 'bare NumPy loop', '50', '400', 'hosts'} <= set(texts)
+
+
+@pytest.mark.parametrize('hosts', ['', '50', '400,50', '50,50', '50,x', '5,50'])
+def test_sizes_of_tables_are_ascending_numbers(hosts):
+    done = run('decide-scale', '--hosts', hosts)
+    assert done.returncode == 2
+    assert 'expected ascending numbers from 10 on' in done.stderr
 
 
 @pytest.mark.parametrize('what', ['default', 'all'])

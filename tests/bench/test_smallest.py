@@ -32,7 +32,16 @@ SMALLEST = {
     'zones-rate': '--hosts 4 --rate 4 --seconds 2',
 }
 #: Those that other files here start.
-ELSEWHERE = {'beside', 'decide', 'flow', 'groups', 'joint', 'rpc-batch', 'zones-sim'}
+ELSEWHERE = {
+    'beside',
+    'decide',
+    'decide-scale',
+    'flow',
+    'groups',
+    'joint',
+    'rpc-batch',
+    'zones-sim',
+}
 #: Short enough for every run of the tests.
 SHORT = {'reports'}
 

@@ -92,6 +92,11 @@ class MaskCache:
     def __len__(self) -> int:
         return len(self._cached)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the masks."""
+        return sum(mask.nbytes for _, mask in self._cached.values() if mask is not None)
+
     def get(self, rule: Hashable, signature: bytes, stamp: object) -> BoolArray | None:
         """Return the cached mask of a filter, or of another rule.
 
