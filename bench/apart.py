@@ -70,6 +70,9 @@ class Side:
         self.pipeline = plugin_loader.load_pipeline()
         self.rows = {change.row.name: i for i, change in enumerate(world) if change.row}
         self.groups: dict[int, list[tuple[Decision, SelectDestinations]]] = {}
+        #: Rows of the hosts of a group's members, read from each decision once: to read all of
+        #: them before each request would leave the processor's caches cold for what is timed.
+        self.hosts: dict[int, list[int]] = {}
         self.racks: list[int] = []  # of whole groups: how many different ones
         self.together = self.refused = 0
 
@@ -85,7 +88,7 @@ class Side:
             group=GroupRef(uuid=an_id(3, group), policy=Policy.ANTI_AFFINITY)
             if self.strict
             else None,
-            hints={'rules': self._apart(group)} if self.strict and self._hosts(group) else {},
+            hints={'rules': self._apart(group)} if self.strict and group in self.hosts else {},
         )
         return SelectDestinations(
             request_id=base.derived_id('apart', self.strict, number),
@@ -98,16 +101,8 @@ class Side:
         # Groups grow side by side, as they do with many callers.
         return number // (GROUPS * MEMBERS) * GROUPS + number % GROUPS
 
-    def _hosts(self, group: int) -> list[int]:
-        return [
-            self.rows[member.selection.host]
-            for decision, _ in self.groups.get(group, ())
-            for member in decision.members
-            if member.selection
-        ]
-
     def _apart(self, group: int) -> list[str]:
-        racks = ', '.join(f'"{rack}"' for rack in sorted({*map(rack_of, self._hosts(group))}))
+        racks = ', '.join(f'"{rack}"' for rack in sorted({*map(rack_of, self.hosts[group])}))
         return [f'soft 1: location not in [{racks}]']
 
     def decide(self, number: int) -> float:
@@ -121,8 +116,11 @@ class Side:
         self.refused += not decision.is_placed
         group = self._group(number)
         self.groups.setdefault(group, []).append((decision, request))
+        selected = decision.members[0].selection
+        if selected is not None:
+            self.hosts.setdefault(group, []).append(self.rows[selected.host])
         if len(self.groups[group]) == MEMBERS:
-            where = self._hosts(group)
+            where = self.hosts.pop(group, [])
             self.together += len(where) - len(set(where))
             self.racks.append(len({*map(rack_of, where)}))
             for pick in self.groups.pop(group):
