@@ -73,7 +73,7 @@ class TaskThreadPool:
         self._all.append(stack)
         return stack
 
-    def give_back(self, stack: 'TaskThread') -> None:
+    def release(self, stack: 'TaskThread') -> None:
         """Return a stack whose job is done."""
         self._idle.append(stack)
 
@@ -139,7 +139,7 @@ class TaskThread:
             job, self._job = self._job, None
             assert job is not None
             job()
-            self._stacks.give_back(self)
+            self._stacks.release(self)
             self._theirs.release()
 
 
@@ -260,7 +260,7 @@ class Loop:
             return
         if not process.alive:
             del self._tasks[task]
-            self._stacks.give_back(task.stack)
+            self._stacks.release(task.stack)
             return
         self._current = task
         task.stack.begin(lambda: self._do(task, job, args))
@@ -271,7 +271,7 @@ class Loop:
             return
         if task.ticket is None:  # it never began
             del self._tasks[task]
-            self._stacks.give_back(task.stack)
+            self._stacks.release(task.stack)
             return
         self._current = task
         task.stack.go()

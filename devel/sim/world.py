@@ -74,7 +74,7 @@ class SimulationRuns:
             yield files
         finally:
             for file in files:
-                self._files.give_back(file)
+                self._files.release(file)
 
 
 class Simulation:

@@ -49,7 +49,7 @@ def class_roll_up(name: str, column: ClassInventoryColumn) -> ClassRollUp:
     """Return the sums of one class."""
     numbers = column.inventory_arrays()
     free = numbers.free.tolist()
-    largest = int(np.minimum(numbers.free, numbers.largest).max(initial=0))
+    largest = int(np.minimum(numbers.free, numbers.max_unit).max(initial=0))
     pieces: list[int] = []
     while len(pieces) < SIZE_POWERS_MAX and 2 ** len(pieces) <= largest:
         pieces.append(sum(column.consumer_counts(2 ** len(pieces))[1].tolist()))

@@ -108,7 +108,7 @@ LOGGED_CHARACTERS_MAX = 1000
 #: How long messages of a topic that is mostly cast to are gathered.
 CASTS_GATHER_SECONDS = GATHER_SECONDS
 #: Milliseconds after which a caller that was given back calls another process.
-GIVEN_BACK_RETRY_MS = 50
+UNSTARTED_RETRY_MS = 50
 
 
 class Pending(NamedTuple):
@@ -273,17 +273,17 @@ class Topic:
         """
         return self.carrier.consumers(self.name)
 
-    def give_back(self, reason: str) -> int:
+    def refuse_unstarted(self, reason: str) -> int:
         """Refuse calls that wait for a thread, for another server to take; return their number."""
-        given_back = 0
+        refused = 0
         for job in self._pool.take_unstarted():
             call = job.args[1] if isinstance(job, functools.partial) else None
             if isinstance(call, RpcCall) and call.wants_answer:
-                given_back += 1
-                self._fail(call, exceptions.Busy(reason=reason, retry_after_ms=GIVEN_BACK_RETRY_MS))
+                refused += 1
+                self._fail(call, exceptions.Busy(reason=reason, retry_after_ms=UNSTARTED_RETRY_MS))
             else:
                 self._pool.submit(job)  # a cast is never sent again
-        return given_back
+        return refused
 
     def stop_taking(self) -> None:
         """Stop consuming; what was received is kept.  May take some seconds."""
@@ -566,13 +566,13 @@ class DatabasePause:
         self._count('gantt_rpc_pauses_total')
         names = self._pause_topics()
         reason = 'the database does not answer this scheduler'
-        given_back = self._scheduler.give_back(reason) if names else 0
+        refused = self._scheduler.refuse_unstarted(reason) if names else 0
         LOG.warning(
             'The database does not answer, and calls are left to other schedulers: seconds=%.1f '
             'topics=%s returned_calls=%d',
             silent,
             ','.join(names) or 'none',
-            given_back,
+            refused,
         )
 
     def _pause_topics(self) -> list[str]:

@@ -461,9 +461,9 @@ class Scheduler:
         """Return the database's clock, which all schedulers share."""
         return self.cache.database_now
 
-    def give_back(self, reason: str) -> int:
+    def refuse_unstarted(self, reason: str) -> int:
         """Turn away waiting requests not begun, for another scheduler; return their number."""
-        return self.placing.give_back(reason)
+        return self.placing.refuse_unstarted(reason)
 
     # -- about itself ------------------------------------------------------------
     def has_classes(self, names: Iterable[str]) -> bool:

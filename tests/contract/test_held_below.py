@@ -155,7 +155,7 @@ def test_what_is_deleted_is_noted_to_end_below(store):
     claimed(store, a_draft().taking(host, claim.consumer, purpose='resize', vcpu=1))
     for _ in range(2):  # as long as it holds its consumer it is there
         store.allocations.delete_allocations(claim.consumer)
-    due = [(give_back.child, give_back.key) for give_back in store.zone_releases.due_releases(9)]
+    due = [(release.child, release.key) for release in store.zone_releases.due_releases(9)]
     assert due == [(EAST.uuid, claim.claim_id)]
     assert {live_claim.child for live_claim in store.claims.live_claims_of([claim.consumer])} == {
         EAST.uuid
@@ -171,4 +171,4 @@ def test_what_is_deleted_is_noted_where_the_answer_to_commit_is_lost(store, befo
     claim = placed_below(store)
     Losing(store, {1}, before)
     store.allocations.delete_allocations(claim.consumer)
-    assert [give_back.key for give_back in store.zone_releases.due_releases(9)] == [claim.claim_id]
+    assert [release.key for release in store.zone_releases.due_releases(9)] == [claim.claim_id]

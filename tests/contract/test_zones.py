@@ -368,24 +368,24 @@ def test_who_takes_over_notes_what_the_first_one_may_have_claimed(store):
     second = store.zone_requests.open_request(taken).lock_token
     # By the request itself, or by another one for its consumer.
     assert outcome_of(store, a_request()) == 'ours'
-    give_backs = {
+    releases = {
         (place, request_id_in_zone(request, place))
         for request in (first, second)
         for place in (EAST.uuid, own)
     }
-    assert store.zone_releases.waiting_releases().number == len(give_backs)
-    assert given_back_of(store) == give_backs
+    assert store.zone_releases.waiting_releases().number == len(releases)
+    assert due_releases_of(store) == releases
     assert store.zone_releases.due_releases(10) == [], 'others try it for now'
-    store.zone_releases.end_releases(give_backs)
+    store.zone_releases.end_releases(releases)
     assert store.zone_releases.waiting_releases() == (0, 0.0)
 
 
-def given_back_of(store):
+def due_releases_of(store):
     """Zone and key of all that is to be given back, once its time has come."""
     table = models.zone_releases
     with store.database.engine.begin() as connection:
         connection.execute(table.update().values(next_at=0.0))
-    return {(give_back.child, give_back.key) for give_back in store.zone_releases.due_releases(100)}
+    return {(release.child, release.key) for release in store.zone_releases.due_releases(100)}
 
 
 def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, host):
@@ -400,7 +400,7 @@ def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, h
     assert store.requests.load_request(request.id) is not None
     store.zone_releases.end_abandoned_request(left_request)
     assert store.requests.load_request(request.id) is None
-    assert (EAST.uuid, request_id_in_zone(opening, EAST.uuid)) in given_back_of(store)
+    assert (EAST.uuid, request_id_in_zone(opening, EAST.uuid)) in due_releases_of(store)
     assert store.zone_releases.abandoned_requests(10) == []
     assert not finish(store, request, below(request))
     assert report_outcome(store, draft.taking(host)).outcome is CommitStatus.LOST
@@ -416,7 +416,7 @@ def test_what_an_opening_may_have_claimed_is_noted_where_its_request_is_cancelle
     request = a_request()
     opening = store.zone_requests.open_request(request).lock_token
     store.requests.cancel_request(request.id, 'not wanted')
-    assert (EAST.uuid, request_id_in_zone(opening, EAST.uuid)) in given_back_of(store)
+    assert (EAST.uuid, request_id_in_zone(opening, EAST.uuid)) in due_releases_of(store)
     assert not finish(store, request, below(request))
     assert store.claims.audit() == CLEAN
 
@@ -433,10 +433,10 @@ def test_no_zone_hears_of_a_cancel_of_a_request_that_stays(store):
     assert outcome_of(store, other) == 'ours'
     taken = msgspec.structs.replace(other, owner='worker-2', takes_over=1, attempt=2, stays=False)
     last = store.zone_requests.open_request(taken).lock_token
-    assert given_back_of(store) == set()
+    assert due_releases_of(store) == set()
     store.requests.cancel_request(other.id, 'not wanted either')
-    assert {key for _, key in given_back_of(store)} >= {request_id_in_zone(last, EAST.uuid)}
-    assert request_id_in_zone(opened, EAST.uuid) not in {key for _, key in given_back_of(store)}
+    assert {key for _, key in due_releases_of(store)} >= {request_id_in_zone(last, EAST.uuid)}
+    assert request_id_in_zone(opened, EAST.uuid) not in {key for _, key in due_releases_of(store)}
     assert store.claims.audit() == CLEAN
 
 

@@ -243,7 +243,7 @@ def scenario_creates(store):
     return lambda: commit(store, *drafts)
 
 
-def scenario_give_back(store):
+def scenario_cancel_request(store):
     host, other_host, place_of = a_planned_group(store)
     return lambda: store.requests.cancel_request(uuid_of('create'), 'no longer wanted')
 
@@ -273,7 +273,7 @@ SCENARIOS = [
     scenario_trees,
     scenario_plan,
     scenario_creates,
-    scenario_give_back,
+    scenario_cancel_request,
     scenario_extend_plan,
     scenario_release_plan,
 ]

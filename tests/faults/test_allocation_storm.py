@@ -270,7 +270,7 @@ class Storm:
         threads = [threading.Thread(target=keep_on, args=(work,), daemon=True) for work in works]
         for thread in threads:
             thread.start()
-        asking = self.callers.start(requests, 4, self._give_back)
+        asking = self.callers.start(requests, 4, self._cancel_half)
         while not self.problems:
             spent = time.monotonic() - begun
             # On a slow machine not everything has happened so soon.
@@ -290,7 +290,7 @@ class Storm:
         assert not any(thread.is_alive() for thread in threads)
         return asking.wait(200)
 
-    def _give_back(self, call):
+    def _cancel_half(self, call):
         if call.answer is not None and int(call.request.request_id[:2], 16) % 2:
             self.callers.cancel(call)
 

@@ -67,7 +67,7 @@ class Three:
             self.store.records.load_decision(told.answer.decision_id)[0]
         ).decision.attempts
 
-    def give_back(self, told):
+    def cancel_requests(self, told):
         """Leave the hosts as they were, for who comes next."""
         for call in told:
             if call.answer is not None and not call.cancelled:
@@ -140,7 +140,7 @@ def hot_host(three, host, room, attempts, threads, most):
     tries = sorted(map(three.tries, [call for call in calls if call.answer][-1000:]))
     print(f'p99 of {len(tries)} requests: {tries[len(tries) * 99 // 100]} tries')
     assert tries[len(tries) * 99 // 100] <= 5
-    three.give_back(calls)
+    three.cancel_requests(calls)
 
 
 def test_one_hot_host(three):
@@ -293,7 +293,7 @@ def groups(three, count, threads):
             where[key] = call
     assert three.site.deadlocks() == before
     three.site.audit()
-    three.give_back(calls)
+    three.cancel_requests(calls)
 
 
 def test_groups_on_a_hot_set_are_whole_and_apart(three):
@@ -338,7 +338,7 @@ def racks(three, count, threads):
     assert sum(len(used_racks) >= 3 for used_racks in members.values()) >= count * 0.8
     assert three.site.deadlocks() == before
     three.site.audit()
-    three.give_back(calls)
+    three.cancel_requests(calls)
 
 
 def test_members_asked_one_by_one_are_never_in_one_rack(three):

@@ -247,7 +247,7 @@ def test_what_no_batch_has_had_is_turned_away_and_comes_again_elsewhere():
     world = World(hosts=2)
     requests = [a_request_of_the_world() for _ in range(5)]
     handles = [world.ask(request) for request in requests]
-    assert world.scheduler.give_back('the database does not answer this scheduler') == 5
+    assert world.scheduler.refuse_unstarted('the database does not answer this scheduler') == 5
     answers = [world.replies.answers[handle] for handle in handles]
     assert [answer.outcome for answer in answers] == [Outcome.BUSY] * 5
     assert all(0 < answer.retry_after_ms <= 100 for answer in answers)

@@ -310,7 +310,7 @@ class Facade:
         while self.silent_since and not self.answers_pings:
             time.sleep(0.01)
 
-    def give_back(self, reason: str) -> int:
+    def refuse_unstarted(self, reason: str) -> int:
         self.given_back.append(reason)
         count = 0
         with contextlib.suppress(queue.Empty):

@@ -389,7 +389,7 @@ def test_who_finds_no_room_reads_which_pools_were_looked_at():
         'too little free DISK_GB (need 30 GiB, has 10 GiB); pool ceph has 10 GiB',
         'too little free DISK_GB (need 30 GiB, has 0 GiB); no pool of it serves the host',
     ]
-    assert 'ceph' not in removal_reason(rule, table, spec, 0, True), 'not for who asked'
+    assert 'ceph' not in removal_reason(rule, table, spec, 0, True), 'operators only'
     assert rule.facts(table, spec, 0)[1] == '0 GiB DISK_GB free, 10 GiB in pool ceph'
 
 

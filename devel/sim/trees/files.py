@@ -79,7 +79,7 @@ class DatabaseFiles:
         file.clear()
         return file
 
-    def give_back(self, file: DatabaseFile) -> None:
+    def release(self, file: DatabaseFile) -> None:
         """Take back a file that is not used any more."""
         file.before, file.now = _nothing, float
         self._idle.append(file)

@@ -48,8 +48,8 @@ class InventoryArrays(NamedTuple):
     """Inventories of one class as arrays, by provider as in ``ClassInventoryColumn.slots``."""
 
     free: np.ndarray
-    least: np.ndarray
-    largest: np.ndarray
+    min_unit: np.ndarray
+    max_unit: np.ndarray
     step: np.ndarray
     cap: np.ndarray
 
@@ -63,7 +63,7 @@ class ClassInventoryColumn:
         self._slots = np.zeros(_FIRST_COLUMN_LENGTH, np.int64)
         self._numbers = np.zeros(
             (5, _FIRST_COLUMN_LENGTH), np.int64
-        )  # free, least, largest, step, cap
+        )  # free, min_unit, max_unit, step, cap
 
     def __len__(self) -> int:
         return len(self._index_of_slot)
@@ -105,8 +105,8 @@ class ClassInventoryColumn:
 
     def unused(self, amount: int) -> Slots:
         """Return slots with all capacity free, at least an amount, that may go to one claim."""
-        free, least, largest, step, cap = self.inventory_arrays()
-        fits = (free == cap) & (cap >= amount) & (cap > 0) & (least <= cap) & (largest >= cap)
+        free, min_unit, max_unit, step, cap = self.inventory_arrays()
+        fits = (free == cap) & (cap >= amount) & (cap > 0) & (min_unit <= cap) & (max_unit >= cap)
         return self._slots[np.flatnonzero(fits & (cap % np.maximum(step, 1) == 0))]
 
     def has(self, slot: int, amount: int, whole: bool) -> bool:
@@ -114,10 +114,10 @@ class ClassInventoryColumn:
         at = self._index_of_slot.get(slot)
         if at is None or amount >= AMOUNT_BOUND:
             return False
-        free, least, largest, step, cap = self._numbers[:, at].tolist()
+        free, min_unit, max_unit, step, cap = self._numbers[:, at].tolist()
         needed = cap if whole else amount
         has = free == cap >= amount and cap > 0 if whole else free >= amount
-        return bool(has and least <= needed <= largest and needed % step == 0)
+        return bool(has and min_unit <= needed <= max_unit and needed % step == 0)
 
     def share_left(self, slot: int, amount: int) -> float:
         """Return the remaining share of a slot that has an amount, as in :meth:`fitting`."""
@@ -137,15 +137,15 @@ class ClassInventoryColumn:
     def _fitting_indices(self, amount: int) -> Slots:
         if amount >= AMOUNT_BOUND:
             return np.zeros(0, np.int64)
-        free, least, largest, step, _ = self.inventory_arrays()
-        fits = (free >= amount) & (least <= amount) & (largest >= amount)
+        free, min_unit, max_unit, step, _ = self.inventory_arrays()
+        fits = (free >= amount) & (min_unit <= amount) & (max_unit >= amount)
         fits &= (step == 1) | (amount % step == 0)
         return np.flatnonzero(fits)
 
     def inventory_arrays(self) -> InventoryArrays:
         """Return the columns of all slots with an inventory; not to be written to."""
-        free, least, largest, step, cap = self._numbers[:, : len(self._index_of_slot)]
-        return InventoryArrays(free, least, largest, step, cap)
+        free, min_unit, max_unit, step, cap = self._numbers[:, : len(self._index_of_slot)]
+        return InventoryArrays(free, min_unit, max_unit, step, cap)
 
     def consumer_counts(self, amount: int) -> tuple[Slots, np.ndarray]:
         """Return slots that have an amount in one piece, and how many consumers fit on each."""

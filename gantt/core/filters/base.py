@@ -365,15 +365,15 @@ def is_per_host(rule: Filter) -> TypeGuard[PerHostFilter]:
 
 
 def removal_reason(
-    rule: Filter, hosts: HostTable, spec: RequestSpec, row: int, for_asker: bool = False
+    rule: Filter, hosts: HostTable, spec: RequestSpec, row: int, is_public: bool = False
 ) -> str:
     """Return why a filter removes this one host: its reason with the numbers of this host.
 
-    :param for_asker: leave out what only operators may read
+    :param is_public: leave out what only operators may read
     """
     detail = rule.detail(hosts, spec, np.array([row]))
     parts = detail.get('parts')
-    texts_by_part = detail.get('public_parts', {}) if for_asker else {}
+    texts_by_part = detail.get('public_parts', {}) if is_public else {}
     sentence = ' and '.join(texts_by_part.get(part, part) for part in parts) if parts else ''
     return (sentence or rule.reason_for(spec, detail)).replace('best has', 'has')  # the best of one
 

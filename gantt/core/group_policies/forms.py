@@ -306,7 +306,7 @@ class PolicyForms:
             case GroupPolicyKind.NEAR:
                 return [self._near_form(base, names)]
         if policy.target is None:
-            return [_with_form(base, PolicyForm.MOST, amount=policy.max_per_domain or 1)]
+            return [_with_form(base, PolicyForm.MAX_PER_DOMAIN, amount=policy.max_per_domain or 1)]
         to, rows = self._target()
         return [
             _with_form(
@@ -321,8 +321,8 @@ class PolicyForms:
     def _spread_forms(self, base: JointPolicy) -> list[JointPolicy]:
         policy = self._policy
         amounts = {
-            PolicyForm.MOST: policy.max_per_domain,
-            PolicyForm.LEAST: policy.min_domains,
+            PolicyForm.MAX_PER_DOMAIN: policy.max_per_domain,
+            PolicyForm.MIN_DOMAINS: policy.min_domains,
             PolicyForm.SKEW: policy.max_skew,
         }
         return [_with_form(base, form, amount=n) for form, n in amounts.items() if n is not None]

@@ -18,8 +18,8 @@ class PolicyForm(enum.StrEnum):
     """Way of counting a policy; one of spread may have several."""
 
     TOGETHER = 'together'
-    MOST = 'most'
-    LEAST = 'least'
+    MAX_PER_DOMAIN = 'max_per_domain'
+    MIN_DOMAINS = 'min_domains'
     SKEW = 'skew'
     APART = 'apart'
     NEAR = 'near'
@@ -118,10 +118,10 @@ def violation(policy: JointPolicy, rows: IntArray) -> float:
     match policy.form:
         case PolicyForm.TOGETHER:
             return float(_outside_main_domain(policy, counts, len(codes)))
-        case PolicyForm.MOST:
+        case PolicyForm.MAX_PER_DOMAIN:
             room = np.maximum(policy.amount, policy.present) - policy.present
             return float(np.maximum(counts - room, 0).sum() + lost)
-        case PolicyForm.LEAST:
+        case PolicyForm.MIN_DOMAINS:
             used = int(np.count_nonzero((counts > 0) | (policy.present > 0)))
             required = min(policy.amount, len(codes) + int(policy.present.sum()))
             return float(max(required - used, 0) + lost)
@@ -194,9 +194,9 @@ def added_cost(policy: JointPolicy, unit: int, rows: IntArray, unplaced: int) ->
         case PolicyForm.TOGETHER:
             good = policy.present > 0 if policy.present.any() else counts == counts.max(initial=0)
             cost = (~good).astype(float) if good.any() else np.ones(policy.domains)
-        case PolicyForm.MOST:
+        case PolicyForm.MAX_PER_DOMAIN:
             cost = (counts + policy.present >= np.maximum(policy.amount, policy.present)) * 1.0
-        case PolicyForm.LEAST:
+        case PolicyForm.MIN_DOMAINS:
             used = (counts > 0) | (policy.present > 0)
             short = policy.amount - int(np.count_nonzero(used)) >= unplaced
             cost = (used & short) * 1.0

@@ -67,7 +67,7 @@ def place_with_fewer_steps_given_up(run: Run, members: Sequence[int], place: Pla
         return run
     if len(members) < 2 or not any(given_up):
         return run
-    picks = run.give_back()
+    picks = run.remove_picks()
     levels = domains_to_choose(run.table, run.request.spec, ('hard', 'drop'))
     if levels:
         for attempt in _runs_by_domain(
@@ -120,7 +120,7 @@ def place_gathered(
     """
     if gathering.takers[0][run.chosen].all() and gathering.are_together(run.chosen):
         return run
-    picks = run.give_back()
+    picks = run.remove_picks()
     domains, attempt = gathering.domains, run
     for takers in gathering.takers:
         for _ in range(max(1, REPLACED_MEMBERS_MAX // len(members))):
@@ -132,10 +132,10 @@ def place_gathered(
                 break
             attempt = run.new_run()
             attempt.filter_run.keep_to(GroupPolicyFilter, eligible)
-            placed = _place_or_give_back(attempt, members, place)
+            placed = _place_or_remove_picks(attempt, members, place)
             if placed == len(members) and gathering.are_together(attempt.chosen):
                 return attempt
-            attempt.give_back()
+            attempt.remove_picks()
             if placed == OUT_OF_TIME:
                 break
             if best is not None:
@@ -150,19 +150,19 @@ def _repeated_run(
 ) -> Run:
     """Return the run repeated, as the table may have changed; itself where time is over."""
     repeated = run.new_run()
-    if _place_or_give_back(repeated, members, place) != OUT_OF_TIME:
+    if _place_or_remove_picks(repeated, members, place) != OUT_OF_TIME:
         return repeated
-    repeated.give_back()
+    repeated.remove_picks()
     run.restore_picks(picks)
     return run
 
 
-def _place_or_give_back(run: Run, members: Sequence[int], place: PlaceMembers) -> int:
+def _place_or_remove_picks(run: Run, members: Sequence[int], place: PlaceMembers) -> int:
     """Place members; give back all picks where that raises."""
     try:
         return place(run, members)
     except BaseException:
-        run.give_back()
+        run.remove_picks()
         raise
 
 
@@ -209,11 +209,11 @@ def _runs_by_domain(
             if placed == len(members):
                 attempt.add_alternates()
         except BaseException:
-            attempt.give_back()
+            attempt.remove_picks()
             raise
         if placed == len(members):
             yield attempt
-        attempt.give_back()
+        attempt.remove_picks()
         if placed == OUT_OF_TIME or not attempt.chosen:
             return
         tried = domains.item(attempt.chosen[0])

@@ -128,7 +128,7 @@ def place(
     except exceptions.PluginError as e:
         outcome, reason = Outcome.FAILED, e.message
     except BaseException:
-        run.give_back()
+        run.remove_picks()
         raise
     _finish_run(run, outcome is Outcome.PLACED, seen)
     return Decision(
@@ -173,7 +173,7 @@ def _finish_run(run: Run, is_placed: bool, seen: LastRequest | None) -> None:
         run.withdraw()
     run.name_hosts()
     if run.request.dry_run:
-        run.give_back()
+        run.remove_picks()
     elif seen is not None and is_placed:
         seen.note(run)
 

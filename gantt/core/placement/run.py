@@ -634,7 +634,7 @@ class Run:
             line = f'{member}: {line}'
         return line, cause
 
-    def give_back(self) -> list[Pick]:
+    def remove_picks(self) -> list[Pick]:
         """Remove every pick from the table, and return the removed picks."""
         requested = self.request.spec.resources
         picks = [self.table.remove_pick(host, requested, identity) for host, identity in self.taken]
@@ -651,7 +651,7 @@ class Run:
 
     def withdraw(self) -> None:
         """Give back all picks and mark the members withdrawn: no selection is returned."""
-        self.give_back()
+        self.remove_picks()
         self.members.is_withdrawn = True
 
 

@@ -392,7 +392,7 @@ class Transactions:
                 retry.RetrySignal.CONFLICT,
                 retry.RetrySignal.LOCKED,
             ):
-                self._give_back_connection(connection)
+                self._release_connection(connection)
                 raise
             _discard(connection)
             if retry.signal_of(e) is retry.RetrySignal.LOST:
@@ -400,7 +400,7 @@ class Transactions:
                 self.close_idle()
                 self.lost += 1
             raise
-        self._give_back_connection(connection)
+        self._release_connection(connection)
 
     @contextlib.contextmanager
     def without_deadlines(self) -> Any:
@@ -451,7 +451,7 @@ class Transactions:
         for connection in idle:
             _discard(connection)
 
-    def _give_back_connection(self, connection: sa.Connection) -> None:
+    def _release_connection(self, connection: sa.Connection) -> None:
         with self._lock:
             is_closed = self._is_closed
             if (
@@ -553,7 +553,7 @@ class PoolUsers:
             return users
 
     def add(self, user: Transactions) -> None:
-        """Add a user, as long as it lives."""
+        """Add a user of the pool by a weak reference, which ends with the user."""
         with self._lock:
             self._users.add(user)
 

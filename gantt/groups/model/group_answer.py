@@ -243,11 +243,11 @@ def member_of(description: GroupDescription, name: str) -> str:
 
 
 def claims_in_order(claims: Iterable[Claim]) -> list[Claim]:
-    """Return claims of one member or of many: of each, the last is the one that counts.
+    """Return the claims sorted such that the last one of each member is its current one.
 
-    Live claims are last, then the newest: a reservation that was created as the host of a guest was
-    lost is for a create, one that still exists after its member got a guest elsewhere is unused. A
-    guest that was found without a claim was the member before all claims created for it since.
+    Live claims come after ended ones, adopted ones before other live ones, and the newest last: an
+    adopted guest was the member before any claim was created for it. So a reservation that is newer
+    than the guest replaces a lost host, and one that is older is unused.
     """
     return sorted(
         claims,

@@ -222,7 +222,7 @@ class Packing:
         ]
         unplaced = int(np.count_nonzero(policy.subject_units & (self._row_of_unit < 0)))
         cost = added_cost(policy, affected[0], self._row_of_unit, unplaced)
-        if policy.form is PolicyForm.MOST and len(affected) > 1:
+        if policy.form is PolicyForm.MAX_PER_DOMAIN and len(affected) > 1:
             cost = np.maximum(cost, self._exceeds_bound(policy, len(affected)))
         return cost.take(rows)
 

@@ -155,7 +155,7 @@ def _item_groups(
         own_caps = [
             k
             for k, (unit_count, _) in roles.items()
-            if active[k].form is PolicyForm.MOST
+            if active[k].form is PolicyForm.MAX_PER_DOMAIN
             and active[k].is_hard
             and not active[k].present.any()
             and unit_count * len(items) == size[k]
@@ -285,7 +285,7 @@ def _items_allowed(policy: JointPolicy, item: Sequence[int]) -> IntArray:
     if not policy.domains:
         return room_by_row
     match policy.form:
-        case PolicyForm.MOST:
+        case PolicyForm.MAX_PER_DOMAIN:
             room = np.maximum(policy.amount - policy.present, 0)
             room_by_row = np.where(
                 is_known, np.minimum(room_by_row, room[codes] // max(of_count, 1)), room_by_row
@@ -381,7 +381,8 @@ def _exchange_domains(model: Model, one: ItemClass, option: ItemOption) -> list[
     for k in {*one.of, *one.to}:
         policy = model.policies[k]
         if id(policy.codes) in by_host and not (
-            policy.form in (PolicyForm.MOST, PolicyForm.LEAST) and not policy.present.any()
+            policy.form in (PolicyForm.MAX_PER_DOMAIN, PolicyForm.MIN_DOMAINS)
+            and not policy.present.any()
         ):
             return None
         if any(id(level.codes) in by_host for level in policy.near_levels):
@@ -398,7 +399,7 @@ def _exchange_domains(model: Model, one: ItemClass, option: ItemOption) -> list[
 def _suits_domains_equally(model: Model, one: ItemClass) -> bool:
     """Return whether all domains without members of the group suit an item equally."""
     return all(
-        model.policies[k].form is PolicyForm.MOST and not model.policies[k].present.any()
+        model.policies[k].form is PolicyForm.MAX_PER_DOMAIN and not model.policies[k].present.any()
         for k in {*one.of, *one.to}
     )
 

@@ -23,30 +23,30 @@ from gantt.groups.model.problem import WEIGHT_UNIT
 class WeightedSum:
     """A weighted sum.
 
-    :ivar most: its upper bound, whatever the variables are, where their bounds were given
+    :ivar upper_bound: bound of the sum, whatever the variables are, where their bounds were given
     """
 
     def __init__(self) -> None:
         self._variables: list[Any] = []
         self._weights: list[int] = []
-        self.most = 0
+        self.upper_bound = 0
 
-    def add(self, x: Any, weight: int, most: int = 0) -> None:
+    def add(self, x: Any, weight: int, upper_bound: int = 0) -> None:
         """Add a variable times a weight.
 
-        :param most: upper bound of the variable
+        :param upper_bound: of the variable
         """
         if not weight:
             return
         self._variables.append(x)
         self._weights.append(weight)
-        self.most += weight * most
+        self.upper_bound += weight * upper_bound
 
     def extend(self, other: 'WeightedSum') -> None:
         """Add another sum."""
         self._variables += other._variables
         self._weights += other._weights
-        self.most += other.most
+        self.upper_bound += other.upper_bound
 
     def expression(self) -> Any:
         """Return the sum as an expression of CP-SAT."""
@@ -54,13 +54,13 @@ class WeightedSum:
 
     def add_upper_bound(self, cp: cp_model.CpModel, bound: int) -> None:
         """Bound the sum; no constraint is created where it cannot exceed the bound."""
-        if self.most > bound:
+        if self.upper_bound > bound:
             cp.add(self.expression() <= bound)
 
 
-def _integer_variable(cp: cp_model.CpModel, most: int) -> Any:
-    """Return an integer variable from 0 to ``most``."""
-    return cp.new_int_var(0, max(most, 0), '')
+def _integer_variable(cp: cp_model.CpModel, upper_bound: int) -> Any:
+    """Return an integer variable from 0 to ``upper_bound``."""
+    return cp.new_int_var(0, max(upper_bound, 0), '')
 
 
 #: Sums by domain.
@@ -86,10 +86,10 @@ def add_policy(
     units_of_others, others_lost = _by_domain(policy.codes, to)
     total = WeightedSum()
     match policy.form:
-        case PolicyForm.MOST:
-            terms = _add_most(cp, policy, units)
-        case PolicyForm.LEAST:
-            terms = _add_least(cp, policy, units, units_lost)
+        case PolicyForm.MAX_PER_DOMAIN:
+            terms = _add_max_per_domain(cp, policy, units)
+        case PolicyForm.MIN_DOMAINS:
+            terms = _add_min_domains(cp, policy, units, units_lost)
         case PolicyForm.SKEW:
             terms = _add_skew(cp, policy, units)
         case PolicyForm.TOGETHER:
@@ -101,9 +101,9 @@ def add_policy(
     if not policy.is_hard:
         terms.append((units_lost, 1))
         for violation, times in terms:
-            scaled = _integer_variable(cp, violation.most)
+            scaled = _integer_variable(cp, violation.upper_bound)
             cp.add(scaled >= violation.expression())
-            total.add(scaled, times * weight, violation.most)
+            total.add(scaled, times * weight, violation.upper_bound)
     return total
 
 
@@ -120,21 +120,23 @@ def _by_domain(codes: np.ndarray, sides: Mapping[int, WeightedSum]) -> tuple[_Do
     return by_domain, lost
 
 
-def _add_most(cp: cp_model.CpModel, policy: JointPolicy, own_sums: _Domains) -> _WeightedSums:
+def _add_max_per_domain(
+    cp: cp_model.CpModel, policy: JointPolicy, own_sums: _Domains
+) -> _WeightedSums:
     violation = WeightedSum()
     for code, total in own_sums.items():
         present = int(policy.present[code])
         room = max(policy.amount, present) - present
         if policy.is_hard:
             total.add_upper_bound(cp, room)
-        elif total.most > room:
-            excess = _integer_variable(cp, total.most - room)
+        elif total.upper_bound > room:
+            excess = _integer_variable(cp, total.upper_bound - room)
             cp.add(excess >= total.expression() - room)
-            violation.add(excess, 1, total.most - room)
+            violation.add(excess, 1, total.upper_bound - room)
     return [(violation, 1)]
 
 
-def _add_least(
+def _add_min_domains(
     cp: cp_model.CpModel, policy: JointPolicy, own_sums: _Domains, lost: WeightedSum
 ) -> _WeightedSums:
     present_domains = int(np.count_nonzero(policy.present > 0))
@@ -163,7 +165,9 @@ def _add_least(
 
 def _add_skew(cp: cp_model.CpModel, policy: JointPolicy, own_sums: _Domains) -> _WeightedSums:
     present_counts, eligible = policy.present, np.flatnonzero(policy.eligible).tolist()
-    width = int(present_counts.max(initial=0)) + sum(total.most for total in own_sums.values())
+    width = int(present_counts.max(initial=0)) + sum(
+        total.upper_bound for total in own_sums.values()
+    )
     least_used, violation, joined = (
         _integer_variable(cp, width),
         WeightedSum(),
@@ -182,9 +186,9 @@ def _add_skew(cp: cp_model.CpModel, policy: JointPolicy, own_sums: _Domains) -> 
         if policy.is_hard:
             cp.add(total.expression() + present <= bound)
             continue
-        beyond = _integer_variable(cp, total.most)
+        beyond = _integer_variable(cp, total.upper_bound)
         cp.add(beyond >= total.expression() + present - bound)
-        violation.add(beyond, 1, total.most)
+        violation.add(beyond, 1, total.upper_bound)
     return [(violation, 1)]
 
 
@@ -194,11 +198,11 @@ def _add_together(cp: cp_model.CpModel, policy: JointPolicy, own_sums: _Domains)
         is_chosen = cp.new_bool_var('')
         chosen.append(is_chosen)
         if policy.is_hard:
-            cp.add(total.expression() <= total.most * is_chosen)
+            cp.add(total.expression() <= total.upper_bound * is_chosen)
             continue
-        away = _integer_variable(cp, total.most)
-        cp.add(away >= total.expression() - total.most * is_chosen)
-        violation.add(away, 1, total.most)
+        away = _integer_variable(cp, total.upper_bound)
+        cp.add(away >= total.expression() - total.upper_bound * is_chosen)
+        violation.add(away, 1, total.upper_bound)
     cp.add_at_most_one(chosen)
     return [(violation, 1)]
 
@@ -214,13 +218,13 @@ def _add_apart(
         if code not in others:
             continue
         is_theirs = cp.new_bool_var('')
-        cp.add(others[code].expression() <= others[code].most * is_theirs)
+        cp.add(others[code].expression() <= others[code].upper_bound * is_theirs)
         if policy.is_hard:
-            cp.add(total.expression() <= total.most * (1 - is_theirs))
+            cp.add(total.expression() <= total.upper_bound * (1 - is_theirs))
             continue
-        away = _integer_variable(cp, total.most)
-        cp.add(away >= total.expression() - total.most * (1 - is_theirs))
-        violation.add(away, 1, total.most)
+        away = _integer_variable(cp, total.upper_bound)
+        cp.add(away >= total.expression() - total.upper_bound * (1 - is_theirs))
+        violation.add(away, 1, total.upper_bound)
     for code, total in others.items():
         if policy.present[code] > 0:
             violation.extend(total)
@@ -250,21 +254,21 @@ def _add_near(
             if flags[0] is True:
                 continue
             is_near = 0 if flags[0] is None else flags[0]
-            cp.add(total.expression() <= total.most * is_near)
+            cp.add(total.expression() <= total.upper_bound * is_near)
             continue
         # Cost of all members as beyond, less the savings of those near at a level.
-        members = _integer_variable(cp, total.most)
+        members = _integer_variable(cp, total.upper_bound)
         cp.add(members == total.expression())
-        cost.add(members, values[-1], total.most)
+        cost.add(members, values[-1], total.upper_bound)
         for level_index in range(len(policy.near_levels)):
             saved = values[level_index + 1] - values[level_index]
             nearer = [flag for flag in flags[: level_index + 1] if flag is not None]
             if not saved or not nearer:
                 continue
-            near_count = _integer_variable(cp, total.most)
+            near_count = _integer_variable(cp, total.upper_bound)
             cp.add(near_count <= total.expression())
             if not any(flag is True for flag in nearer):
-                cp.add(near_count <= total.most * sum(nearer))
+                cp.add(near_count <= total.upper_bound * sum(nearer))
             cost.add(near_count, -saved, 0)
     return cost
 

@@ -64,7 +64,7 @@ class NovaTopic:
             ),
             self._notifier,
             heartbeat_seconds=self.carrier.rabbit.heartbeat_timeout_threshold,
-            give_back=self._return_to_queue,
+            return_to_queue=self._return_to_queue,
         )
         return self.methods.interface
 

@@ -130,7 +130,7 @@ class NovaMethods:
     :param scheduler: the facade, ``gantt.nova.service.facade.NovaFacade``
     :param heartbeat_seconds: seconds after which the broker redelivers the messages of a dead
         process
-    :param give_back: puts a call back into the queue; None: never
+    :param return_to_queue: puts a call back into the queue; None: never
     """
 
     def __init__(
@@ -143,14 +143,14 @@ class NovaMethods:
         wall: Callable[[], float] = time.time,
         *,
         heartbeat_seconds: float = 20.0,
-        give_back: ReturnToQueue | None = None,
+        return_to_queue: ReturnToQueue | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._replies = replies
         self._terms = terms
         self._wall = wall
         self._heartbeat_seconds = heartbeat_seconds
-        self._return_to_queue = give_back
+        self._return_to_queue = return_to_queue
         self._channel: object = None
         self.host: Callable[[int], HostRow | None] = scheduler.host_row
         self._attached_wall_time = wall()

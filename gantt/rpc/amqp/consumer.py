@@ -108,7 +108,7 @@ class Consumer:
 
         :raises OSError: the connection broke; the broker redelivers what was not acknowledged
         """
-        if self._is_held and self.reader.give_back(raw):
+        if self._is_held and self.reader.requeue_if_held(raw):
             return
         if raw.channel is not self._channel:
             # Connected anew: the broker sends again what was not acknowledged.

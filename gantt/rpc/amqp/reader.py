@@ -285,7 +285,7 @@ class QueueReader:
         for tag in self._detached - self._held:
             self._consume(tag)
 
-    def give_back(self, raw: Any) -> bool:
+    def requeue_if_held(self, raw: Any) -> bool:
         """Return a message to its queue if that is suspended; return whether it is."""
         if not self._held or (tag := raw.delivery_info['consumer_tag']) not in self._held:
             return False

@@ -269,9 +269,9 @@ class Transport:
                 connection.drop()
                 raise
             finally:
-                self._give_back(connection)
+                self._release(connection)
 
-    def _give_back(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         if not connection.is_open or self._closed.is_set():
             connection.drop()
             return

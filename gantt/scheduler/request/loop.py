@@ -55,7 +55,7 @@ from gantt.scheduler.settings import SchedulerSettings
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5
 FEED_FRESH_SECONDS = 0.02
-GIVEN_BACK_RETRY_MS = 50  # until a request turned away for another scheduler is sent again
+UNSTARTED_RETRY_MS = 50  # until a request turned away for another scheduler is sent again
 #: Size of the requests that are committed together: the statements are a multiple of it,
 #: and MariaDB takes 16 MiB in one packet unless configured otherwise.
 BATCH_BYTES_MAX = 1 << 20
@@ -156,11 +156,11 @@ class SchedulingThread(RequestStateMachine[PendingRequest]):
             return not self._thread.is_alive()
         return True
 
-    def give_back(self, reason: str) -> int:
+    def refuse_unstarted(self, reason: str) -> int:
         """Turn away the calls that no batch has had yet; return their number.  Any thread."""
         calls = self.admission.take_unstarted()
         for call in calls:
-            answer = refusal(call.request, Outcome.BUSY, reason, GIVEN_BACK_RETRY_MS)
+            answer = refusal(call.request, Outcome.BUSY, reason, UNSTARTED_RETRY_MS)
             for handle, replies in self.admission.leave(call):
                 self._recorder.count('gantt_requests_rejected_total', outcome=answer.outcome.value)
                 replies.send([(handle, answer)])

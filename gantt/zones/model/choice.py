@@ -62,9 +62,11 @@ class ScoreSet:
         self._is_veto = [abs(multiplier) >= VETO_MULTIPLIER_MIN for multiplier in multipliers]
         #: The best tier that a host may be in.
         self.tier_max = sum(
-            m for m, veto in zip(multipliers, self._is_veto, strict=True) if veto and m > 0
+            m for m, is_veto in zip(multipliers, self._is_veto, strict=True) if is_veto and m > 0
         )
-        non_vetoes = [m for m, veto in zip(multipliers, self._is_veto, strict=True) if not veto]
+        non_vetoes = [
+            m for m, is_veto in zip(multipliers, self._is_veto, strict=True) if not is_veto
+        ]
         self._multiplier_sum_min = sum(m for m in non_vetoes if m < 0)
         self._multiplier_range = sum(m for m in non_vetoes if m > 0) - self._multiplier_sum_min
         parts = [(w.name, w.multiplier, _score_settings(w)) for w in weighers]
@@ -109,10 +111,10 @@ class ScoreSet:
         :param weighted: share times multiplier, by weigher
         """
         pairs = list(zip(weighted, self._is_veto, strict=True))
-        tier = sum(part for part, veto in pairs if veto)
-        rest = sum(part for part, veto in pairs if not veto)
+        tier = sum(weighted_score for weighted_score, is_veto in pairs if is_veto)
+        score_sum = sum(weighted_score for weighted_score, is_veto in pairs if not is_veto)
         share = (
-            (rest - self._multiplier_sum_min) / self._multiplier_range
+            (score_sum - self._multiplier_sum_min) / self._multiplier_range
             if self._multiplier_range
             else 0.0
         )

@@ -212,5 +212,8 @@ def test_one_policy_of_several_subjects_is_one_for_each():
         body(policies=[{'policy': 'anti-affinity', 'of': ['web', 'db'], 'max_per_domain': 2}])
     )
     problem = build_problem(a_table(a_host(1)), description, plugin_loader.load_pipeline())
-    assert [p.form for p in problem.policies] == [PolicyForm.MOST, PolicyForm.MOST]
+    assert [p.form for p in problem.policies] == [
+        PolicyForm.MAX_PER_DOMAIN,
+        PolicyForm.MAX_PER_DOMAIN,
+    ]
     assert [int(p.subject_units.sum()) for p in problem.policies] == [3, 2]
