@@ -26,7 +26,7 @@ GRACE_SECONDS = 80.0
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
     """Return a line for each violation, by its kind."""
     nodes, places = _provider_nodes(tables), list(_provider_places(tables))
-    given_up = {uuid: replaced_guests(plan.plan) for uuid, plan in tables.plans.items()}
+    replaced = {uuid: replaced_guests(plan.plan) for uuid, plan in tables.plans.items()}
     leases = {uuid: plan.lease_until for uuid, plan in tables.plans.items()}
     return {
         'over_commit': [*_over_committed_hosts(tables), *_wrong_amounts_inside(tables)],
@@ -39,7 +39,7 @@ def audit(tables: Tables, now: float) -> dict[str, list[str]]:
         'doubled': [
             *_double_claims(tables),
             *reservations.doubled_members(places),
-            *reservations.guests_running_twice(reservations.guests_of_members(places), given_up),
+            *reservations.guests_running_twice(reservations.guests_of_members(places), replaced),
         ],
         'providers': list(provider.tree_faults(nodes)),
     }

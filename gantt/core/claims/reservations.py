@@ -206,13 +206,13 @@ def is_reservation_of_plan(claim: Claim) -> bool:
     return claim.is_taken or claim.is_free_reservation
 
 
-def is_given_up(claim_id: str, guest: str, is_adopted: bool, given_up: Collection[str]) -> bool:
+def is_replaced(claim_id: str, guest: str, is_adopted: bool, replaced: Collection[str]) -> bool:
     """Return whether a claim is of a guest whose member was replaced by name.
 
-    :param given_up: ids of claims of such guests, and these guests: the claim of one may have
-        ended, and it be found without
+    :param replaced: ids of the claims of such guests, and the guests: where a claim has ended, its
+        guest may have been adopted since
     """
-    return claim_id in given_up or (is_adopted and guest in given_up)
+    return claim_id in replaced or (is_adopted and guest in replaced)
 
 
 def check_planned_by(plan: GroupPlanRecord, request_id: str | None) -> None:
@@ -452,7 +452,7 @@ def guests_of_members(
 
 def guests_running_twice(
     guests: Mapping[tuple[str, str], Sequence[AuditedReservation]],
-    given_up: Mapping[str, Collection[str]],
+    replaced: Mapping[str, Collection[str]],
 ) -> Iterable[str]:
     """Yield members of plans of which more than one guest runs.
 
@@ -460,10 +460,10 @@ def guests_running_twice(
     whose hosts have not reported since the last one was created: they are not known to run.
 
     :param guests: see ``guests_of_members``
-    :param given_up: of existing plans, by group: see ``reservations.is_given_up``
+    :param replaced: of existing plans, by group: see ``reservations.is_replaced``
     """
     for (group, name), claims in sorted(guests.items()):
-        abandoned = given_up.get(group)
+        abandoned = replaced.get(group)
         if abandoned is None:
             continue
         ordered = sorted(claims, key=lambda claim: (claim.created_at, claim.id))
@@ -472,7 +472,7 @@ def guests_running_twice(
             claim
             for claim in ordered
             if (claim is last or claim.seen_at > last.created_at)
-            and not is_given_up(claim.id, claim.guest, claim.adopted, abandoned)
+            and not is_replaced(claim.id, claim.guest, claim.adopted, abandoned)
         ]
         host_of = {claim.guest: claim.host for claim in running}
         if len(host_of) > 1:

@@ -148,9 +148,9 @@ class SimpleCIDRAffinityFilter(Filter):
 
     def check_request(self, spec: RequestSpec) -> None:
         if _has_address(spec):
-            network = network_of(spec)
-            if isinstance(network, str):
-                raise exceptions.invalid('request.spec.hints.build_near_host_ip', network)
+            problem = network_of(spec)
+            if isinstance(problem, str):
+                raise exceptions.invalid('request.spec.hints.build_near_host_ip', problem)
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
         if not _has_address(spec):

@@ -72,17 +72,17 @@ class DeviceFitWeigher(Weigher):
         if not nested.of_class or (spec.tree is None and not nested.have_any(spec.resources)):
             return None
         query = hosts.tree_query(spec)
-        parts = [
+        device_parts = [
             part
             for part in query.parts()
             if part.amounts and all(name in nested.of_class for name, _ in part.amounts)
         ]
-        if not parts:
+        if not device_parts:
             return None
-        likes, isolated = Counter(map(part_key, parts)), frozenset[str]().union(*query.apart)
+        likes, isolated = Counter(map(part_key, device_parts)), frozenset[str]().union(*query.apart)
         total = np.zeros(len(hosts))
-        for part in {part_key(part): part for part in parts}.values():
+        for part in {part_key(part): part for part in device_parts}.values():
             alike = likes[part_key(part)]
             share_left = hosts.nested_tightest(part, alike if part.suffix in isolated else 1)
-            total += np.where(np.isinf(share_left), 0.0, share_left) * (alike / len(parts))
+            total += np.where(np.isinf(share_left), 0.0, share_left) * (alike / len(device_parts))
         return np.minimum(total, 1.0).take(rows)

@@ -84,19 +84,19 @@ class AuditedReservations:
                 self._unreadable.append(f'claim {row.id} of {row.consumer}: cannot be read: {e}')
         self.leases: dict[str, float] = dict(tx.all(SELECT_PLAN_LEASES)) if self.found else {}
         self._guests = reservations.guests_of_members(self.found)
-        self._given_up: dict[str, frozenset[str]] = {}
+        self._replaced_by_group: dict[str, frozenset[str]] = {}
         groups = sorted({group for group, _ in self._guests})
         for part in session.in_parts(groups, PLANS_PER_STATEMENT):
             for row in tx.all(SELECT_PLANS.where(_group_plans.c.group_uuid.in_(part))):
                 try:
-                    self._given_up[row.group_uuid] = replaced_guests(bytes(row.plan))
+                    self._replaced_by_group[row.group_uuid] = replaced_guests(bytes(row.plan))
                 except DECODE_ERRORS as e:
                     self._unreadable.append(f'plan of group {row.group_uuid}: cannot be read: {e}')
 
     def doubled(self) -> Iterable[str]:
         """Yield a line for each member with two reservations, or two guests."""
         yield from reservations.doubled_members(self.found)
-        yield from reservations.guests_running_twice(self._guests, self._given_up)
+        yield from reservations.guests_running_twice(self._guests, self._replaced_by_group)
 
     def unreadable(self) -> Iterable[str]:
         """Return a line for each reservation that cannot be read as a claim."""

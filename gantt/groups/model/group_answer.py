@@ -15,7 +15,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State, guest_of
-from gantt.core.claims.reservations import GroupPlanRecord, is_given_up
+from gantt.core.claims.reservations import GroupPlanRecord, is_replaced
 from gantt.core.messages import quoting
 from gantt.core.messages.request import Lifecycle
 from gantt.core.records.members import GROUP_ANSWER_PREFIX, replaced_guests
@@ -72,12 +72,12 @@ class StoredPlan(NamedTuple):
     """Plan decoded from its record.
 
     :ivar decided: the last answer; None: no group was planned then
-    :ivar given_up: see ``StoredAnswer``
+    :ivar replaced: see ``StoredAnswer``
     """
 
     description: GroupDescription
     decided: GroupAnswer | None
-    given_up: frozenset[str]
+    replaced: frozenset[str]
 
 
 _decode_description = msgspec.json.Decoder(GroupDescription).decode
@@ -318,26 +318,26 @@ def is_host_up(table: HostTable, provider_id: int, stale_after: float) -> bool:
 
 
 def guest_back_check(
-    is_up: Callable[[int], bool], given_up: Collection[str]
+    is_up: Callable[[int], bool], replaced: Collection[str]
 ) -> Callable[[Claim], bool]:
     """Return a check that a claim is of a running guest that was not replaced by name.
 
     :param is_up: returns whether a host responds, by its id
-    :param given_up: see ``is_current_guest``
+    :param replaced: see ``is_current_guest``
     """
 
     def of(claim: Claim) -> bool:
-        return is_current_guest(claim, given_up) and is_up(claim.provider_id)
+        return is_current_guest(claim, replaced) and is_up(claim.provider_id)
 
     return of
 
 
-def is_current_guest(claim: Claim, given_up: Collection[str]) -> bool:
+def is_current_guest(claim: Claim, replaced: Collection[str]) -> bool:
     """Return whether a claim is of a guest that was not replaced by name.
 
-    :param given_up: see ``claims.reservations.is_given_up``
+    :param replaced: see ``claims.reservations.is_replaced``
     """
-    is_gone = is_given_up(claim.id, guest_of(claim), claim.adopted, given_up)
+    is_gone = is_replaced(claim.id, guest_of(claim), claim.adopted, replaced)
     return claim.state is State.CONFIRMED and not is_gone
 
 
@@ -368,16 +368,16 @@ def member_views(
     now: float,
     is_up: Callable[[int], bool],
     levels_of: Callable[[int], Mapping[str, str]],
-    given_up: Collection[str] = (),
+    replaced: Collection[str] = (),
 ) -> list[GroupMemberView]:
     """Return the members of a plan: those that have or had a reservation, then those without.
 
     :param description: None: it cannot be read, and only live members are known
     :param claims: claims of the group, ended ones too
     :param levels_of: maps the id of a host to its domains by level
-    :param given_up: see ``is_current_guest``
+    :param replaced: see ``is_current_guest``
     """
-    named = claims_by_name(claims, guest_back_check(is_up, given_up))
+    named = claims_by_name(claims, guest_back_check(is_up, replaced))
     shown = []
     for name, of_member in named.items():
         member = '' if description is None else member_of(description, name)

@@ -98,7 +98,7 @@ class MemberReservations:
     :ivar claims: name of a member -> its claim: the live one, else the last ended one
     :ivar free: free ones of these, that no create has
     :ivar guests: name of a member -> claims of guests of it, in order, by their ids
-    :ivar given_up: see ``group_answer.is_current_guest``
+    :ivar replaced: see ``group_answer.is_current_guest``
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class MemberReservations:
         revision: int,
         members: PlannedMembers,
         claims: Iterable[Claim],
-        given_up: Collection[str] = (),
+        replaced: Collection[str] = (),
     ) -> None:
         self.group = group
         self.revision = revision
@@ -115,7 +115,7 @@ class MemberReservations:
         self.claims: dict[str, Claim] = {}
         self.free: dict[str, Claim] = {}
         self.guests: dict[str, dict[str, Claim]] = {}
-        self.given_up = frozenset(given_up)
+        self.replaced = frozenset(replaced)
         self._name_by_consumer: dict[str, str] = {}
         for claim in claims_in_order(claims):
             self.note(claim)
@@ -171,7 +171,7 @@ class MemberReservations:
             return
         guests = self.guests.setdefault(name, {})
         guests.pop(claim.id, None)
-        if is_current_guest(claim, self.given_up):
+        if is_current_guest(claim, self.replaced):
             guests[claim.id] = claim
         before = self.claims.get(name)
         if before is not None:

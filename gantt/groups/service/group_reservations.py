@@ -262,8 +262,8 @@ class GroupReservations:
                 return _CachedPlan(key, None, None, now, has_ended=True)
             record, members = stored, members_of(stored)
         claims = self._stored_plans.load_reservations([uuid], ended=ended)[uuid]
-        given_up = replaced_guests(record.plan)
-        reservations = MemberReservations(uuid, record.revision, members, claims, given_up)
+        replaced = replaced_guests(record.plan)
+        reservations = MemberReservations(uuid, record.revision, members, claims, replaced)
         return _CachedPlan(key, record, reservations, now, has_ended=ended)
 
     def _create_view(

@@ -402,7 +402,7 @@ class PlaceGroups:
             lambda provider_id: is_host_up(table, provider_id, self._settings.stale_after_seconds),
             heal=change is not None and change.heal,
             replace=() if change is None else change.replace,
-            given_up=() if target.record is None else replaced_guests(target.record.plan),
+            replaced=() if target.record is None else replaced_guests(target.record.plan),
         )
         ended = [*stays.released, *stays.moves, *stays.lost]
         remaining_table = remaining_members.table_without(table, ended) if ended else table

@@ -75,7 +75,7 @@ def split_members(
     *,
     heal: bool = False,
     replace: Sequence[str] = (),
-    given_up: Collection[str] = (),
+    replaced: Collection[str] = (),
 ) -> MemberSplit:
     """Split the members of a group into members that stay and members that go.
 
@@ -84,11 +84,11 @@ def split_members(
     :param is_up: whether a host answers, by its id
     :param heal: members on a host that is down get another reservation
     :param replace: names of members that get another reservation
-    :param given_up: guests that were replaced before, see ``group_answer.is_current_guest``
+    :param replaced: guests that were replaced before, see ``group_answer.is_current_guest``
     :raises InvalidMessage: members would go that no plan can take their reservation from
     """
     split = MemberSplit([], [], [], [])
-    of_name = claims_by_name(claims, guest_back_check(is_up, given_up))
+    of_name = claims_by_name(claims, guest_back_check(is_up, replaced))
     live = {
         name: claims_of_name[-1]
         for name, claims_of_name in of_name.items()

@@ -39,7 +39,7 @@ def view_of(
         table.now,
         _host_up_check(table, stale_after),
         levels_of(table, description),
-        () if plan is None else plan.given_up,
+        () if plan is None else plan.replaced,
     )
     # The former guest of a healed member may still exist, or again: not under its name.
     shown = {member.claim_id for member in members}
@@ -88,7 +88,7 @@ def ids_of_spare_reservations(
     if plan is None:
         return set()
     claims = plans.load_reservations([record.group_uuid])[record.group_uuid]
-    is_back = group_answer.guest_back_check(_host_up_check(table, stale_after), plan.given_up)
+    is_back = group_answer.guest_back_check(_host_up_check(table, stale_after), plan.replaced)
     return {
         claim.id
         for claim in group_answer.spare_reservations(group_answer.claims_by_name(claims, is_back))
@@ -108,9 +108,9 @@ def states_of(
     for record in records:
         group_claims = claims[record.group_uuid]
         plan, _ = _read_plan(record)
-        description, given_up = (None, frozenset[str]()) if plan is None else (plan[0], plan[2])
+        description, replaced = (None, frozenset[str]()) if plan is None else (plan[0], plan[2])
         members = group_answer.member_views(
-            description, group_claims, table.now, is_up, lambda _: {}, given_up
+            description, group_claims, table.now, is_up, lambda _: {}, replaced
         )
         states[record.group_uuid] = dict(Counter(member.state.value for member in members))
     return states
