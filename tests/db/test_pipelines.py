@@ -147,3 +147,27 @@ def test_one_that_was_not_prepared_in_the_end_is_prepared_again(raw):
     raw.execute('INSERT INTO kept VALUES (%s)', [2], prepare=True)
     raw.commit()
     assert kept(raw) == [2]
+
+
+def test_any_number_of_statements_go_through_one_pipeline(raw):
+    with raw.pipeline():
+        for number in range(700):
+            raw.execute('INSERT INTO kept VALUES (%s)', [number], prepare=True)
+        raw.commit()
+    assert kept(raw) == list(range(700))
+
+
+def test_any_number_of_rows_are_written_by_one_statement(raw):
+    raw.cursor().executemany('INSERT INTO kept VALUES (%s)', [(number,) for number in range(700)])
+    raw.commit()
+    assert kept(raw) == list(range(700))
+
+
+def test_a_statement_that_is_larger_than_the_sockets_buffers_is_sent_whole(raw):
+    text = 'x' * 8_000_000
+    with raw.pipeline():
+        raw.execute('INSERT INTO kept VALUES (%s)', [1])
+        length = raw.execute('SELECT length(%s), %s', [text, text])
+        raw.commit()
+    assert length.fetchone() == (len(text), text)
+    assert kept(raw) == [1]

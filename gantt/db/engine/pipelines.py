@@ -8,6 +8,9 @@ process that stops after that keeps its row locks for as long as it is stopped, 
 
 psycopg waits for the answer to BEGIN before it sends the first statement of a
 pipeline: a round trip of its own.  Here it goes out with that statement.
+
+psycopg writes each statement of a pipeline by itself, after two polls, and the server wakes up for
+each.  Here all go out together, when answers are waited for.  Locks are held for less time, too.
 """
 
 import contextlib
@@ -16,6 +19,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, Protocol
 
 import psycopg
+from psycopg import generators
 from psycopg.waiting import Ready, Wait
 
 from gantt.db.engine.watch import AnswerWait
@@ -24,6 +28,8 @@ from gantt.db.engine.watch import AnswerWait
 _LOOK_SECONDS = 0.1
 #: Seconds in which only the server is waited for after nothing could be read.
 _BUSY_SECONDS = 0.002
+#: Statements that are kept until answers are waited for; ``executemany`` may have any number.
+_STATEMENTS_MAX = 256
 _EVENTS = {
     Wait.R: select.POLLIN,
     Wait.W: select.POLLOUT,
@@ -97,15 +103,23 @@ class StatementPipeline(psycopg.Pipeline):
         yield from super()._sync_gen()
 
     def _exit_gen(self) -> Any:
-        try:
-            self._enqueue_sync()
-            yield from self._communicate_gen()
-        except Exception:
-            # Later statements only report that an earlier one failed.
-            with contextlib.suppress(psycopg.Error):
-                yield from self._fetch_gen(flush=True)
-            raise
+        self._enqueue_sync()
         yield from self._fetch_gen(flush=False)
+
+    def _communicate_gen(self) -> Any:
+        if len(self.command_queue) >= _STATEMENTS_MAX:
+            self._write_statements()
+            yield from super()._communicate_gen()
+
+    def _fetch_gen(self, *, flush: bool) -> Any:
+        self._write_statements()
+        yield from generators.send(self.pgconn)
+        yield from super()._fetch_gen(flush=flush)
+
+    def _write_statements(self) -> None:
+        """Write the statements to the buffer of libpq."""
+        while self.command_queue:
+            self.command_queue.popleft()()
 
 
 class PipelinedConnection(psycopg.Connection[Any]):
