@@ -171,3 +171,28 @@ def test_a_statement_that_is_larger_than_the_sockets_buffers_is_sent_whole(raw):
         raw.commit()
     assert length.fetchone() == (len(text), text)
     assert kept(raw) == [1]
+
+
+def test_what_a_later_pipeline_commits_stays(raw):
+    with raw.pipeline():
+        raw.execute('INSERT INTO kept VALUES (1)')
+    with raw.pipeline():
+        raw.execute('INSERT INTO kept VALUES (2)')
+        raw.commit()
+        raw.execute('INSERT INTO kept VALUES (3)')
+    raw.rollback()
+    assert kept(raw) == [1, 2]
+
+
+def test_a_cursor_that_is_kept_has_the_rows_of_its_last_execution(raw):
+    import psycopg
+
+    statement = b'SELECT 12 / %s::int, %s::text'
+    for number, text in ((3, 'three'), (2, None)):
+        with raw.pipeline():
+            cursor = raw.cursor_of(statement).execute(statement, [number, text], prepare=True)
+        assert cursor.fetchall() == [(12 // number, text)]
+    with pytest.raises(psycopg.errors.DivisionByZero), raw.pipeline():
+        raw.cursor_of(statement).execute(statement, [0, 'zero'], prepare=True)
+    raw.rollback()
+    assert raw.cursor_of(statement).execute(statement, [4, 'four']).fetchall() == [(3, 'four')]

@@ -468,7 +468,7 @@ class PessimisticCommitter(portable.BatchCommitter):
 
     def execute(self, raw: Any, statement: Any, parameters: Sequence[Any]) -> Any:
         """Execute one prepared statement; a method of its own so that a test can fail it."""
-        return raw.cursor(binary=True).execute(statement, parameters, prepare=True)
+        return raw.cursor_of(statement).execute(statement, parameters, prepare=True)
 
 
 def _pools(pool_rows: Sequence[tuple[Any, ...]]) -> ReadPools:

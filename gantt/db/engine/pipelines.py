@@ -132,6 +132,20 @@ class PipelinedConnection(psycopg.Connection[Any]):
     exchange: AnswerWait | None = None
     meanwhile: WorkDuringCommit | None = None
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._cursors: dict[bytes, psycopg.Cursor[Any]] = {}
+
+    def cursor_of(self, statement: bytes) -> psycopg.Cursor[Any]:
+        """Return the cursor of a constant statement, whose results end with its next execution.
+
+        It keeps the conversion of its parameters, which takes longer to set up than to use.
+        """
+        cursor = self._cursors.get(statement)
+        if cursor is None:
+            cursor = self._cursors[statement] = self.cursor(binary=True)
+        return cursor
+
     def wait(self, *arguments: Any, **options: Any) -> Any:
         """See psycopg."""
         exchange = self.exchange
@@ -172,7 +186,8 @@ class PipelinedConnection(psycopg.Connection[Any]):
 
     def _commit_gen(self) -> Any:
         pipeline = self._pipeline
-        if isinstance(pipeline, StatementPipeline) and pipeline.has_begun:
+        if isinstance(pipeline, StatementPipeline) and (pipeline.has_begun or not self._is_idle):
+            # It is sent and waited for with the Sync at the end of the pipeline.
             pipeline.has_begun = False
             pipeline.has_ended = True
             yield from self._exec_command(b'COMMIT')
