@@ -25,15 +25,23 @@ class Status(base.Base):
         problems = [
             {'name': f'host {name}', 'detail': why} for name, why in status['unreadable'].items()
         ]
-        problems += self._problems()
+        services = self._fetch_if_allowed(lambda: self.endpoint.get('/v1/services')['services'])
+        problems += self._problems(services)
+        memory = [
+            {'name': service['name'], 'kind': service['kind'], **service['memory']}
+            for service in services
+            if service.get('memory') and not service['is_silent']
+        ]
         lines = _status_lines(status, self.width)
+        if memory:
+            lines += ['', 'Memory', *text.table(_MEMORY_COLUMNS, memory, self.width)]
         if problems:
             lines += ['', 'Not well']
         for problem in problems:
             lines += text.wrap(f'  {problem["name"]}: {problem["detail"]}', self.width, ' ' * 4)
-        return self.show(parsed_args, status | {'problems': problems}, lines)
+        return self.show(parsed_args, status | {'problems': problems, 'memory': memory}, lines)
 
-    def _problems(self) -> list[dict[str, Any]]:
+    def _problems(self, services: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return failed health checks and alarms of services."""
         return [
             *(
@@ -43,9 +51,7 @@ class Status(base.Base):
             ),
             *(
                 {'name': service['name'], 'detail': service['alarm']}
-                for service in self._fetch_if_allowed(
-                    lambda: self.endpoint.get('/v1/services')['services']
-                )
+                for service in services
                 if service['alarm']
             ),
         ]
@@ -152,6 +158,24 @@ _USAGE_COLUMNS = (
     TextColumn('USED', _used_text, align_right=True),
     TextColumn('UNIT', text.value_of_key('unit')),
 )
+
+
+_MEMORY_COLUMNS = (
+    TextColumn('KIND', text.value_of_key('kind')),
+    TextColumn('NAME', text.value_of_key('name'), min_width=16),
+    TextColumn('RESIDENT', lambda r: _bytes_text(r['resident_bytes']), align_right=True),
+    TextColumn('HOSTS', lambda r: str(r['hosts']), align_right=True),
+    TextColumn('PER HOST', lambda r: _bytes_text(r['bytes_per_host']), align_right=True),
+    TextColumn('CLAIMS', lambda r: str(r['claims']), align_right=True),
+    TextColumn('PER CLAIM', lambda r: _bytes_text(r['bytes_per_claim']), align_right=True),
+)
+
+
+def _bytes_text(size: int) -> str:
+    """Return an amount of memory: ``322 B``, ``3.1 kB``, ``430 MB``; ``-`` of none."""
+    if size < 1000:
+        return f'{size} B' if size else '-'
+    return f'{size / 1e3:.1f} kB' if size < 1e6 else f'{size / 1e6:.0f} MB'
 
 
 def _age_text(name: str) -> Any:

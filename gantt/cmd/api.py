@@ -126,7 +126,13 @@ def parts(
     )
     application = mounted_app(application, placement, conf.api.placement_at_root)
     presence = Presence(
-        conf, connected.services, 'api', lambda: wiring.worker_name(conf), pipeline.described
+        conf,
+        connected.services,
+        'api',
+        lambda: wiring.worker_name(conf),
+        pipeline.described,
+        caches=[insights.cache],
+        gauge=metrics.gauge,
     )
     prepare_types()
     return ApiParts(application, presence, insights.events)

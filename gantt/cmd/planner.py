@@ -65,6 +65,8 @@ def _serve(conf: Any) -> int:
         'planner',
         lambda: planner.settings.worker,
         lambda: planner.pipeline.described(),
+        caches=[planner.cache],
+        gauge=metrics.gauge,
     )
     prepare_types()
     wiring.wait_for_database(conf, planner.cache.fetch, signals.is_stopping)

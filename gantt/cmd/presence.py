@@ -10,15 +10,18 @@ import hashlib
 import logging
 import os
 import re
+import resource
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gantt import exceptions
 from gantt.conf import claims, decisions, filters, scheduler, security
-from gantt.core.records.process import HEARTBEAT_SECONDS, ServiceNote
+from gantt.core.records.process import HEARTBEAT_SECONDS, MemoryUse, ServiceNote
+from gantt.core.table.memory import MemoryCount
+from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports.records import Services
 from gantt.version import version_string
 
@@ -35,6 +38,8 @@ class Presence:
     :ivar make_name: function that returns a new name: a forked process needs another one
     :ivar described: returns the pipeline in force: plugins with their options
     :ivar alarm: returns what an operator has to attend to now; '': nothing
+    :ivar caches: caches of hosts in this process, whose memory is noted
+    :ivar gauge: sets a gauge of this process
     """
 
     conf: Any
@@ -44,6 +49,8 @@ class Presence:
     described: Callable[[], dict[str, Any]]
     seconds: float = HEARTBEAT_SECONDS
     alarm: Callable[[], str] = str
+    caches: Sequence[HostCache] = ()
+    gauge: Callable[..., None] | None = None
 
     def __post_init__(self) -> None:
         self._configuration = ''
@@ -107,7 +114,19 @@ class Presence:
             alarm=self.alarm(),
             up_seconds=now - self._started_at,
             configured_seconds=now - self._configured,
+            memory=self._memory_use(),
         )
+
+    def _memory_use(self) -> MemoryUse | None:
+        """Measure the memory; None: this process keeps no host table."""
+        if not self.caches:
+            return None
+        memory = memory_of(self.caches)
+        if self.gauge is not None:
+            sizes = {'host': memory.bytes_per_host, 'claim': memory.bytes_per_claim}
+            for entry, size in sizes.items():
+                self.gauge('gantt_host_table_entry_bytes', size, process=self.kind, entry=entry)
+        return memory
 
     def _try_write(self, write: Callable[[], None]) -> None:
         try:
@@ -122,6 +141,30 @@ class Presence:
             self._is_failing = True
         else:
             self._is_failing = False
+
+
+def memory_of(caches: Sequence[HostCache]) -> MemoryUse:
+    """Return the memory of this process, and of the tables that these caches keep."""
+    count = MemoryCount()
+    tables = [table.memory(count) for cache in caches for table in cache.tables]
+    hosts = max(table.hosts for table in tables)
+    claims = max(table.claims for table in tables)
+    return MemoryUse(
+        resident_bytes=_resident_bytes(),
+        hosts=hosts,
+        bytes_per_host=round(sum(table.host_bytes for table in tables) / hosts) if hosts else 0,
+        claims=claims,
+        bytes_per_claim=round(sum(table.claim_bytes for table in tables) / claims) if claims else 0,
+    )
+
+
+def _resident_bytes() -> int:
+    """Return the resident memory of this process; 0 where the system does not tell."""
+    try:
+        with open('/proc/self/statm', encoding='ascii') as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 _running: 'weakref.WeakSet[Presence]' = weakref.WeakSet()

@@ -125,6 +125,8 @@ def work(
         lambda: scheduler.settings.worker,
         lambda: scheduler.placing.pipeline.described(),
         alarm=scheduler.signatures.alarm.sentence,
+        caches=[*scheduler.caches, *([] if groups is None else [groups.planner.cache])],
+        gauge=metrics.gauge,
     )
     prepare_types()
     wiring.wait_for_database(conf, scheduler.cache.fetch, signals.is_stopping)

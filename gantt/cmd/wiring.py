@@ -336,6 +336,7 @@ def scheduler(conf: Any, stores: AllStores, metrics: MetricRegistry) -> Schedule
         scheduler_settings.reload_seconds,
         default_zone=scheduler_settings.default_zone,
     )
+    built.caches.append(cache)
     zones = zone_context(conf, stores, cache, lambda: built.placing.pipeline, metrics)
     place_over_zones(stores, built, zones)
     return built

@@ -16,6 +16,7 @@ from gantt.core.claims.claim import LOST_STATE, Claim
 from gantt.core.messages.zone_step import ZoneExplanation
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import Contradiction, ZoneStep
+from gantt.core.records.process import MemoryUse
 from gantt.core.resources.host import HostKind
 
 T = TypeVar('T')
@@ -331,6 +332,7 @@ class ServiceView(View, frozen=True, kw_only=True):
     :ivar up_seconds: since its start; None: not known
     :ivar configured_seconds: since the options in force were read; None: not known
     :ivar seen_seconds: since its last sign of life
+    :ivar memory: as of its last note; None: it keeps no host table, or is of release 1.0
     """
 
     name: str
@@ -345,6 +347,7 @@ class ServiceView(View, frozen=True, kw_only=True):
     up_seconds: float | None
     configured_seconds: float | None
     seen_seconds: float
+    memory: MemoryUse | None = None
 
 
 class Status(View, frozen=True, kw_only=True):

@@ -236,6 +236,11 @@ class HostCache:
         )
         return host_row if host_row is not None and host_row.name == name else None
 
+    @property
+    def tables(self) -> list[HostTable]:
+        """The tables that this cache keeps in memory."""
+        return [self.working]
+
     def update_silence(self, down_seconds: float) -> ReportWindow | None:
         """Return when hosts that fell silent together last reported; see :class:`SilenceState`."""
         table = self.working
@@ -729,6 +734,11 @@ class HostFollower(HostCache):
     def reload_soon(self) -> None:
         """Read the feed before the next answer, even if the table is fresh."""
         self._read_required_after = self.clock.monotonic()
+
+    @property
+    def tables(self) -> list[HostTable]:
+        snapshot = self._snapshot
+        return [self.working] if snapshot is None else [self.working, snapshot]
 
     def take_changed(self) -> dict[int, str | None]:
         """Return hosts whose rows changed since the last call: id -> name, None of one deleted."""

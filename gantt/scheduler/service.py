@@ -155,6 +155,8 @@ class Scheduler:
             self.settings.default_zone,
             recorder.count,
         )
+        #: Caches of hosts in this process, those of its parts included.
+        self.caches = [self.cache]
         self.stored_answers = answers.StoredAnswers(
             stores.records, stores.requests, self.cache.host_row, self.cache.pool
         )

@@ -166,6 +166,9 @@ counter gantt_reports_total outcome
 gauge gantt_host_table_age_seconds
   Age of the host table: time since it was last current, but for what is on its way: since the
   oldest change that is missing from the feed.
+gauge gantt_host_table_entry_bytes process entry
+  Memory of the host tables of a process (scheduler, planner or api) for each entry: host or claim,
+  measured twice a minute.
 gauge gantt_candidate_providers
   Providers in the table that this process searches for allocation candidates; 0 before the first
   query.

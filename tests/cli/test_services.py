@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gantt.core.records.process import ServiceNote
+from gantt.core.records.process import MemoryUse, ServiceNote
 from gantt.http.settings import HttpSettings
 from tests.cli.conftest import Gantt
 from tests.http.site import Site
@@ -66,6 +66,38 @@ def test_an_alarm_of_a_process_is_shown(site: Site, gantt: Gantt) -> None:
     assert f'ctl-1:scheduler:ab: {alarm}' in ' '.join(gantt('status').out.split())
     [problem] = json.loads(gantt('status', '-f', 'json').out)['problems']
     assert problem == {'name': 'ctl-1:scheduler:ab', 'detail': alarm}
+
+
+def test_the_memory_of_processes_is_shown(site: Site, gantt: Gantt) -> None:
+    assert 'Memory' not in gantt('status').out
+    memory = MemoryUse(
+        resident_bytes=430_000_000,
+        hosts=10_000,
+        bytes_per_host=3140,
+        claims=50_000,
+        bytes_per_claim=331,
+    )
+    note_service = site.world.store.services.note_service
+    note_service(_note('ctl-9', memory=memory))
+    site.pass_seconds(200)
+    note_service(_note('ctl-1', memory=memory))
+    note_service(_note('ctl-2', 'api'))  # of release 1.0
+    lines = gantt('status').out.splitlines()
+    head = lines.index('Memory')
+    assert lines[head + 1 :] == [
+        'KIND       NAME                RESIDENT  HOSTS  PER HOST  CLAIMS  PER CLAIM',
+        'scheduler  ctl-1:scheduler:ab    430 MB  10000    3.1 kB   50000      331 B',
+    ]
+    [shown] = json.loads(gantt('status', '-f', 'json').out)['memory']
+    assert shown == {
+        'name': 'ctl-1:scheduler:ab',
+        'kind': 'scheduler',
+        'resident_bytes': 430_000_000,
+        'hosts': 10_000,
+        'bytes_per_host': 3140,
+        'claims': 50_000,
+        'bytes_per_claim': 331,
+    }
 
 
 @pytest.mark.finding('N8', 'which site a command asks')

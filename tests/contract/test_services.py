@@ -4,7 +4,12 @@
 import msgspec
 import pytest
 
-from gantt.core.records.process import SILENT_SECONDS, SILENT_STORED_SECONDS, ServiceNote
+from gantt.core.records.process import (
+    SILENT_SECONDS,
+    SILENT_STORED_SECONDS,
+    MemoryUse,
+    ServiceNote,
+)
 from gantt.db.schema import models
 from tests.conftest import READERS
 
@@ -66,6 +71,24 @@ def test_a_process_is_kept_as_it_noted_itself_last(store):
     assert service.configured_seconds == pytest.approx(5, abs=10)
     assert service.seen_seconds == pytest.approx(0, abs=10)
     assert not service.is_silent
+
+
+def test_the_memory_of_a_process_is_kept(store):
+    memory = MemoryUse(
+        resident_bytes=430 << 20, hosts=9, bytes_per_host=3100, claims=7, bytes_per_claim=331
+    )
+    for noted in (None, memory):
+        store.services.note_service(_named(NOTE.name, memory=noted))
+        [service] = store.services.list_services()
+        assert service.memory == noted
+
+
+def test_memory_that_a_later_release_states_otherwise_hides_no_process(store):
+    store.services.note_service(NOTE)
+    with store.database.engine.begin() as connection:
+        connection.execute(models.services.update().values(memory='{"pages": 7}'))
+    [service] = store.services.list_services()
+    assert (service.name, service.memory) == (NOTE.name, None)
 
 
 @pytest.mark.mysql

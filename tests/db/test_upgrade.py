@@ -9,6 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from gantt import exceptions
+from gantt.core.records.process import MemoryUse, ServiceNote
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.stores import sql_stores
@@ -84,6 +85,28 @@ def test_an_upgrade_ends_at_the_schema_of_the_models_and_keeps_what_rows_say(eng
         assert store.claims.audit() == CLEAN
 
 
+def test_processes_of_the_release_work_next_to_new_ones(engine, monkeypatch):
+    old = sa.Table('services', sa.MetaData(), autoload_with=engine)
+    (row,) = [row for table, row in released.Released(RELEASE).rows if table == old.name]
+    migration.sync(engine)
+    memory = MemoryUse(resident_bytes=9, hosts=1, bytes_per_host=8, claims=1, bytes_per_claim=7)
+    words = {'kind': 'planner', 'host': 'b', 'version': '1.1', 'configuration': '02'}
+    store = sql_stores(engine)
+    with contextlib.closing(store.database):
+        store.services.note_service(ServiceNote(name='new', memory=memory, **words))
+        with engine.begin() as connection:
+            connection.execute(old.insert().values(row | {'name': 'old'}))
+            connection.execute(old.update().values(version='1.0').where(old.c.name == 'old'))
+            assert {noted.name for noted in connection.execute(sa.select(old))} >= {'new', 'old'}
+        noted = {service.name: service.memory for service in store.services.list_services()}
+        assert (noted['new'], noted['old']) == (memory, None)
+    # The code of the release knows its own steps only, and takes the others for additions.
+    steps = {r['revision'] for t, r in released.Released(RELEASE).rows if t == 'schema_steps'}
+    monkeypatch.setattr(migration, 'revisions', lambda: tuple(sorted(steps, reverse=True)))
+    migration.check(engine)
+    assert migration.added(engine, migration.version(engine))
+
+
 @pytest.mark.parametrize('engine', ['sqlite'], indirect=True)
 @pytest.mark.parametrize(
     ('statement', 'kind'),
@@ -97,6 +120,7 @@ def test_an_upgrade_ends_at_the_schema_of_the_models_and_keeps_what_rows_say(eng
 def test_what_is_lost_on_the_way_is_found(engine, statement, kind):
     with engine.begin() as connection:
         connection.exec_driver_sql(statement)
+    migration.sync(engine)
     if kind != 'rows':
         assert differences(engine)
         return

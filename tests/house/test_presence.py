@@ -17,7 +17,8 @@ from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
 from gantt.db.records.services import SqlServices
 from gantt.scheduler.clock import SystemClock
-from tests.world import sqlite_store
+from gantt.telemetry.metrics import MetricRegistry
+from tests.world import World, a_request, sqlite_store
 
 GIVE_UP_SECONDS = 60
 
@@ -98,6 +99,33 @@ def _until(holds):
     while not holds():
         assert time.monotonic() < end, 'it never came'
         time.sleep(0.01)
+
+
+def test_a_process_notes_the_memory_of_its_tables(tmp_path):
+    conf = _conf(tmp_path / 'gantt.conf', '[DEFAULT]\nhost = ctl-1\n')
+    store, metrics = sqlite_store(SystemClock()), MetricRegistry()
+    world = World(hosts=3)
+    world.select(a_request(2))
+    presence = Presence(
+        conf,
+        store.services,
+        'scheduler',
+        lambda: 'ctl-1:7:ab',
+        pipeline_from_conf(conf).described,
+        caches=world.scheduler.caches,
+        gauge=metrics.gauge,
+    )
+    presence.start()
+    try:
+        _until(store.services.list_services)
+        memory = store.services.list_services()[0].memory
+    finally:
+        presence.stop()
+    assert (memory.hosts, memory.claims) == (3, 2)
+    assert memory.resident_bytes > 10_000_000
+    name = 'gantt_host_table_entry_bytes'
+    assert metrics.value(name, process='scheduler', entry='host') == memory.bytes_per_host > 1000
+    assert metrics.value(name, process='scheduler', entry='claim') == memory.bytes_per_claim > 200
 
 
 def test_a_process_notes_itself_its_reloads_and_its_end(tmp_path, caplog):

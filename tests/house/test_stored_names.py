@@ -20,6 +20,7 @@ from gantt.core.messages.layout import Layout
 from gantt.core.records.audit_trail import AuditEntry
 from gantt.core.records.decision import Answer
 from gantt.core.records.decision_codec import StoredDecision
+from gantt.core.records.process import MemoryUse
 from gantt.core.resources.host_keys import HostKey
 from gantt.db.hosts.details import StoredFacts
 from gantt.scheduler.table_log import Event
@@ -41,6 +42,7 @@ STORED: dict[str, Any] = {
     'claims.former_reservation': FormerReservation,
     'decisions.packed': StoredDecision,
     'table_logs.chunk': Event,
+    'services.memory': MemoryUse,
     'audit trail': AuditEntry,
     'journal of an agent': Build,
     'key file of an agent': key_file._KeyFileContent,

@@ -13,6 +13,23 @@ SILENT_STORED_SECONDS = 86_400.0
 LISTED_PROCESSES_MAX = 1000
 
 
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of a process that keeps a host table.
+
+    Where it keeps several tables, the bytes are those of all of them.
+
+    :ivar resident_bytes: of the whole process; 0: not known
+    :ivar bytes_per_host: columns, rows and look-ups of hosts and of what they consist of
+    :ivar bytes_per_claim: the index of live claims
+    """
+
+    resident_bytes: int
+    hosts: int
+    bytes_per_host: int
+    claims: int
+    bytes_per_claim: int
+
+
 class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
     """Heartbeat of a process; times as ages in seconds.
 
@@ -23,6 +40,7 @@ class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
     :ivar alarm: a problem for the operator, such as forged messages; else empty
     :ivar up_seconds: since its start
     :ivar configured_seconds: since the current options were read
+    :ivar memory: None: it keeps no host table
     """
 
     name: str
@@ -34,6 +52,7 @@ class ServiceNote(msgspec.Struct, frozen=True, kw_only=True):
     alarm: str = ''
     up_seconds: float = 0.0
     configured_seconds: float = 0.0
+    memory: MemoryUse | None = None
 
 
 class ServiceRecord(ServiceNote, frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ from gantt.core.table.columns import (
 from gantt.core.table.facts import LOCATION_PARTS, FactCodes
 from gantt.core.table.host_index import HostIndex
 from gantt.core.table.host_state import HostState
+from gantt.core.table.memory import MemoryCount, TableMemory
 from gantt.core.table.metrics import DeclaredMetric
 from gantt.core.table.placed_index import PlacedIndex
 from gantt.core.table.pools import NO_SHARES, SharedPools, Shares, in_one_piece
@@ -387,6 +388,28 @@ class HostTable(Columns):
     def group_generation(self, uuid: str) -> int:
         """Return the generation of a server group, 0 if it is not known."""
         return self._groups.get(uuid, 0)
+
+    def memory(self, count: MemoryCount) -> TableMemory:
+        """Return the memory of the table, its cached masks and arrays aside.  Any thread.
+
+        :param count: what it has counted, such as of a table with which this one shares objects,
+            counts nothing here
+        """
+        hosts, claims, usage = self.count, int(self.instances.sum()), self._usage
+        claim_bytes = self.placed.memory(count, claims)
+        claim_bytes += count.of(usage.picks_by_host, usage.unreported)
+        host_bytes = count.of(*self.arrays.values(), *self._copies.values(), self.sparse)
+        host_bytes += count.of(self._metric_arrays, self._age_arrays, self._index, usage)
+        host_bytes += count.of(self._facts, self._membership, self._topology, self.pools)
+        if self.standalone is None:
+            return TableMemory(hosts, host_bytes, claims, claim_bytes)
+        pools = self.standalone.memory(count)
+        return TableMemory(
+            hosts + pools.hosts,
+            host_bytes + pools.host_bytes,
+            claims + pools.claims,
+            claim_bytes + pools.claim_bytes,
+        )
 
     # -- changes ---------------------------------------------------------------
 

@@ -7,9 +7,11 @@ edits that from then on.  So the cost of a pick does not depend on the number of
 its host, and a snapshot never changes.
 """
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 
 from gantt.core.resources.host import Placed
+from gantt.core.table.memory import MemoryCount, entries_of
 
 _NO_CLAIMS: dict[str, Placed] = {}
 _NOBODY_LEAVING: Mapping[tuple[int, str], int] = {}
@@ -100,6 +102,22 @@ class PlacedIndex:
         if since < self._forgotten_moves:
             return count, None
         return count, set(self._flavor_moves[since - self._forgotten_moves :])
+
+    def memory(self, count: MemoryCount, claims: int) -> float:
+        """Return the bytes of the claims, and of the dictionaries that find them.  Any thread.
+
+        :param claims: number of claims in it
+        """
+        sample = entries_of(self._by_provider)
+        # By claim, not by host: hosts of a sample may have more claims than others.
+        per_claim = count.of(*sample) / max(1, sum(map(len, sample)))
+        return (
+            per_claim * claims
+            # Not its values: a million ids, each of them in a claim.
+            + sys.getsizeof(self._consumers)
+            + sys.getsizeof(self._by_provider)
+            + count.of_containers(self._groups, self._images, self._flavors)
+        )
 
     def __iter__(self) -> Iterator[Placed]:
         for placed in self._by_provider.values():

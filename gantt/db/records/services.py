@@ -3,12 +3,14 @@
 
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from gantt.core.records.process import (
     LISTED_PROCESSES_MAX,
     SILENT_SECONDS,
     SILENT_STORED_SECONDS,
+    MemoryUse,
     ServiceNote,
     ServiceRecord,
 )
@@ -46,6 +48,7 @@ class SqlServices(SqlStore):
             'configuration': note.configuration,
             'problem': note.problem[:_TEXT_CHARACTERS_MAX],
             'alarm': note.alarm[:_TEXT_CHARACTERS_MAX],
+            'memory': note.memory and msgspec.json.encode(note.memory).decode(),
             'started_at': now - note.up_seconds,
             'configured_at': now - note.configured_seconds,
             'seen_at': now,
@@ -80,6 +83,14 @@ def _delete(tx: session.Tx, *which: Any) -> int:
     return tx.run(_services.delete().where(_services.c.name.in_(names), *which)) if names else 0
 
 
+def _memory(stored: str | None) -> MemoryUse | None:
+    """Return the memory of a process; None also where a later release stores it otherwise."""
+    try:
+        return msgspec.json.decode(stored, type=MemoryUse) if stored else None
+    except msgspec.DecodeError:
+        return None
+
+
 def _service(row: Any) -> ServiceRecord:
     return ServiceRecord(
         name=row.name,
@@ -92,4 +103,5 @@ def _service(row: Any) -> ServiceRecord:
         up_seconds=max(0.0, row.now - row.started_at),
         configured_seconds=max(0.0, row.now - row.configured_at),
         seen_seconds=max(0.0, row.now - row.seen_at),
+        memory=_memory(row.memory),
     )

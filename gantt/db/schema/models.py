@@ -483,6 +483,7 @@ services = sa.Table(
     sa.Column('configured_at', Seconds, nullable=False),
     sa.Column('seen_at', Seconds, nullable=False),
     sa.Column('alarm', Note),
+    sa.Column('memory', Note),  # MemoryUse as JSON
 )
 
 # Changes of hosts, by name: a line each.
