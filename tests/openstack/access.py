@@ -13,8 +13,8 @@ from tests.openstack.trial import Trial, expect
 USERS = {
     'admin': ('admin', False, (200, 200, 200, 200)),
     'admin of the system': ('', True, (200, 200, 200, 200)),
-    'member': ('demo', False, (200, 403, 403, 200)),
-    'reader': ('demo', False, (200, 403, 403, 403)),
+    'member': ('demo', False, (200, 403, 200, 200)),
+    'reader': ('demo', False, (200, 403, 200, 403)),
     'plain-service': ('service', False, (200, 403, 200, 200)),
 }
 
