@@ -118,10 +118,16 @@ class Presence:
         )
 
     def _memory_use(self) -> MemoryUse | None:
-        """Measure the memory; None: this process keeps no host table."""
+        """Measure the memory; None: this process keeps no host table, or the measurement failed."""
         if not self.caches:
             return None
-        memory = memory_of(self.caches)
+        try:
+            memory = memory_of(self.caches)
+        except Exception as e:
+            # Other threads write the tables meanwhile.  Without its note the process would look
+            # silent to operators.
+            LOG.warning('The memory of host tables was not measured: error=%r', e)
+            return None
         if self.gauge is not None:
             sizes = {'host': memory.bytes_per_host, 'claim': memory.bytes_per_claim}
             for entry, size in sizes.items():

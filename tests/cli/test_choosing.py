@@ -196,8 +196,8 @@ def test_scripts_read_the_places_of_a_selection(gantt: Gantt) -> None:
     one = gantt(*place, '--consumer', fixed(74), '-f', 'shell', '--prefix', 'of_').out
     assert f'of_consumer={fixed(74)}\n' in one
     assert 'of_claim_id=' in one and 'of_decision_id=' in one and 'of_host=cmp-' in one
-    found = json.loads(gantt(*place, '-f', 'json', '-c', 'host,resources.VCPU').out)
-    assert [(row['host'][:4], row['resources.VCPU']) for row in found] == [('cmp-', 1)]
+    rows = json.loads(gantt(*place, '-f', 'json', '-c', 'host,resources.VCPU').out)
+    assert [(row['host'][:4], row['resources.VCPU']) for row in rows] == [('cmp-', 1)]
     table = gantt(*place, '--consumer', fixed(75), '-c', 'consumer,host').out.splitlines()
     assert [table[0].split(), table[1].split()[0]] == [['CONSUMER', 'HOST'], fixed(75)]
     tried = gantt(*place, '--dry-run', '-f', 'value', '-c', 'claim_id,host').out

@@ -167,7 +167,7 @@ def test_claims_that_end_leave_nothing(take_turn: Callable[[HostTable, int], Non
         take_turn(table, turn)
         counted.append(_measure(table))
         taken.append(_traced_bytes())
-    assert {one.claims for one in counted} == {0}
+    assert {memory.claims for memory in counted} == {0}
     first, last = counted[1], counted[-1]
     assert last.host_bytes == pytest.approx(first.host_bytes, rel=0.01)
     # Of claims only emptied dictionaries remain.

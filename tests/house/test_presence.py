@@ -101,6 +101,28 @@ def _until(holds):
         time.sleep(0.01)
 
 
+class UnmeasurableCache:
+    @property
+    def tables(self):
+        raise RuntimeError('dictionary changed size during iteration')
+
+
+def test_a_process_whose_memory_cannot_be_measured_is_not_silent(tmp_path):
+    conf = _conf(tmp_path / 'gantt.conf', '[DEFAULT]\nhost = ctl-1\n')
+    store = sqlite_store(SystemClock())
+    described = pipeline_from_conf(conf).described
+    presence = Presence(
+        conf, store.services, 'scheduler', lambda: 'ctl-1', described, caches=[UnmeasurableCache()]
+    )
+    presence.start()
+    try:
+        _until(store.services.list_services)
+        service = store.services.list_services()[0]
+    finally:
+        presence.stop()
+    assert (service.name, service.memory) == ('ctl-1', None)
+
+
 def test_a_process_notes_the_memory_of_its_tables(tmp_path):
     conf = _conf(tmp_path / 'gantt.conf', '[DEFAULT]\nhost = ctl-1\n')
     store, metrics = sqlite_store(SystemClock()), MetricRegistry()

@@ -252,7 +252,7 @@ def test_a_stream_of_broadcasts_is_read_by_all_and_further_after_a_reconnection(
             client.cast({}, 'echo', number=number)
 
         def has_heard(*numbers):
-            return all([args['number'] for args in one.args] == [*numbers] for one in heard)
+            return all([args['number'] for args in h.args] == [*numbers] for h in heard)
 
         tell(1)
         until(lambda: has_heard(1))
@@ -270,7 +270,7 @@ def test_a_stream_of_broadcasts_is_read_by_all_and_further_after_a_reconnection(
             # What is sent while the stream is made anew is lost, as with the library.
             tell(number)
             time.sleep(0.3)
-            return all(one.args[-1]['number'] == number for one in heard)
+            return all(h.args[-1]['number'] == number for h in heard)
 
         until(lambda: is_heard_by_all(3), 60)
         # It is not deleted with one of those that read it.
