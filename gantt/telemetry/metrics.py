@@ -91,9 +91,9 @@ counter gantt_layout_hosts_total result
   Hosts left by the filters where cells, CPUs or devices were to be laid out: ``searched`` for a
   layout, ``ruled_out`` without a search, or ``outranked``, not searched because a better one
   fits; ``alternate``: searched later, for alternates.
-counter gantt_weigher_increments_wrong_total weigher
-  Times that the increment a weigher declared for a pick differed from its raw value; from then on
-  it is called for each member.
+counter gantt_wrong_declarations_total plugin
+  Filters and weighers of which a sampled comparison with a whole evaluation found that they read
+  more than they declare, or declare a wrong step; from then on they are evaluated whole.
 counter gantt_conflicts_total
   Members planned again because another writer was faster on a host or a group.
 gauge gantt_host_subset_size

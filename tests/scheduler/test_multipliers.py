@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A multiplier that an aggregate sets in vain is told, once."""
+"""Faults of weighers are told, once: multipliers in vain, and wrong declarations."""
 
-from tests.world import World
+from gantt import plugin_loader
+from gantt.core.placement.pipeline import Pipeline
+from gantt.core.weighers.base import ColumnWeigher
+from tests.world import World, a_request
 
 
 def test_a_multiplier_that_is_no_number_is_told_once_by_each_worker(caplog):
@@ -29,3 +32,25 @@ def test_a_multiplier_that_is_no_number_is_told_once_by_each_worker(caplog):
     world.store.declarations.save_aggregate('fast', {'ram_weight_multiplier': 'more'}, None)
     world.turn(2.0)
     assert len(told()) == 1
+
+
+def test_a_wrong_declaration_of_a_weigher_is_told_once(caplog):
+    class Liar(ColumnWeigher):
+        columns = ('instances',)
+
+        def step(self, hosts, spec):
+            return 2
+
+    world = World(hosts=3)
+    world.scheduler.placing.use_pipeline(
+        Pipeline(plugin_loader.load(['ResourcesFilter']), [Liar()])
+    )
+    for _ in range(120):  # one in sixteen is compared
+        world.select(a_request(3, dry_run=True))
+        if world.recorder.counts['gantt_wrong_declarations_total']:
+            break
+    for _ in range(20):
+        world.select(a_request(3, dry_run=True))
+    assert world.recorder.counts['gantt_wrong_declarations_total'] == 1
+    told = [r for r in caplog.records if 'plugin=Liar' in r.getMessage()]
+    assert [r.levelname for r in told] == ['ERROR']

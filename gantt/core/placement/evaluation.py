@@ -36,6 +36,8 @@ from gantt.core.table.host_table import HostTable
 
 #: Columns that count the members of a host, whatever amounts these take.
 _COUNT_COLUMNS = frozenset({'instances', 'io_ops'})
+#: One in so many cached masks is compared with a new one; prime, so that each filter has its turn.
+CHECK_MASKS_EVERY = 61
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -54,6 +56,7 @@ class FilterRun:
     def __init__(self, table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> None:
         self.table = table
         self.pipeline = pipeline
+        pipeline.index_distrusted()
         self.spec, self.added = prefilters.rewrite_spec(spec, table, pipeline.settings.prefilters)
         forced = bool(spec.force_hosts or spec.force_nodes)
         # A rebuild names its host by force and is checked all the same.
@@ -204,8 +207,8 @@ class FilterRun:
 
         :returns: False where a new ranking is needed
         """
-        weighing = self.weighing
-        if not weighing.has_local_multipliers:
+        weighing, distrusted = self.weighing, self.pipeline.distrusted
+        if not weighing.has_local_multipliers or not distrusted.isdisjoint(weighing.names):
             return False
         try:
             for k in weighing.whole:
@@ -231,7 +234,7 @@ class FilterRun:
         spec = self._spec_of_hosts_alone(ranking.rows) if self.is_pooled else self.spec
         try:
             return spec is not None and ranking.store_steps(
-                self.table, spec, self.pipeline.distrusted_weighers
+                self.table, spec, self.pipeline.distrusted
             )
         except Exception:
             return False  # the usual way of weighing may succeed
@@ -266,17 +269,37 @@ class FilterRun:
         """Note rows whose picks were applied to the table by steps."""
         self._changed_rows += rows
 
-    def check_steps(self, ranking: Ranking, row: int) -> None:
-        """Compare the steps of the weighers with their values for the row picked last.
+    def is_consistent(self, ranking: Ranking, row: int | None) -> bool:
+        """Compare what members reuse of the last evaluation with a whole one.
 
-        A weigher whose steps disagree is run for each member from now on.
+        A plugin that disagrees has read what it does not declare, or declares a wrong step; it is
+        evaluated whole for each member from now on.  Rules that look at hosts one by one, or at
+        the other survivors, reuse nothing.
+
+        :param row: row of a pick that the ranking does not follow yet
+        :returns: whether all agree
         """
+        pipeline = self.pipeline
+        ignored = [*self._excluded[1], *([] if row is None else [row])]
+        wrong = set[str]()
         try:
-            self.pipeline.distrusted_weighers.update(
-                ranking.disagreeing(self.table, self.spec, row)
-            )
+            wrong.update(ranking.disagreeing(self.table, self.spec, row))
         except Exception as e:
             self._skip_failed_plugin('a weigher', e)
+        for k, rule in enumerate(pipeline.filters):
+            restricted = self._prefix_mask is not None and k == self._prefix_mask[0]
+            reuses = not (isinstance(rule, RelaxableFilter) or rule.pairwise)
+            if restricted or not reuses or k in pipeline.per_host_filters:
+                continue
+            mask = self.mask_of(k, '')
+            differs = self.verdict == k  # removed by this filter
+            if mask is not None:
+                differs = np.where(mask, differs, self.verdict > k)
+            differs[ignored] = False
+            if differs.any():
+                wrong.add(rule.name)
+        pipeline.distrusted.update(wrong)
+        return not wrong
 
     def rank(self) -> Ranking:
         """Return the ranking of the survivors of the last evaluation."""
@@ -547,12 +570,19 @@ class FilterRun:
             return rule.mask(table, spec)  # the rule is not concerned: no need to read the cache
         signature = _encode(request_fields)
         stamp = (table.default_zone, table.versions.of_columns(rule.columns))
+        cache = table.mask_cache
         try:
-            return table.mask_cache.get(rule, signature, stamp)
+            cached = cache.get(rule, signature, stamp)
+            if cache.hits % CHECK_MASKS_EVERY:
+                return cached
         except KeyError:
             mask = rule.mask(table, spec)
-            table.mask_cache.put(rule, signature, stamp, mask, len(table))
-            return mask
+        else:
+            mask = rule.mask(table, spec)
+            if not _is_same(mask, cached):
+                self.pipeline.distrusted.add(rule.name)
+        cache.put(rule, signature, stamp, mask, len(table))
+        return mask
 
     def _mask_per_host(self, k: int, rule: PerHostFilter) -> BoolArray | None:
         if not rule.concerns(self.spec):
@@ -582,6 +612,13 @@ class FilterRun:
         line = f'skipped {name}, which failed with {problem}'
         if line not in self.skipped:
             self.skipped.append(line)
+
+
+def _is_same(mask: BoolArray | None, other: BoolArray | None) -> bool:
+    """Return whether the same hosts pass; None: all of them."""
+    if mask is None or other is None:
+        return mask is other
+    return np.array_equal(mask, other)
 
 
 def _check_mask(mask: object, shape: tuple[int, ...]) -> None:

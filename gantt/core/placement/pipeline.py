@@ -158,6 +158,8 @@ class Pipeline:
         for plugin in (*filters, *weighers):
             plugin.check_declarations()
         self._given_plugins = (list(filters), list(weighers))
+        #: Names of plugins that disagreed with a whole evaluation; the copies share them.
+        self.distrusted: set[str] = set()
         self.settings = settings
         self._is_comparable = False
         self._comparable: Pipeline | None = None
@@ -165,8 +167,6 @@ class Pipeline:
         self._shuffling: Pipeline | None = None
         self._keep_to(RequestKind.HOST)
         self._of_kind: dict[RequestKind, Pipeline] = {}
-        #: Names of weighers whose steps disagreed with their values.
-        self.distrusted_weighers: set[str] = set()
         #: Hosts by result where a layout was requested; the reader of the counts removes them.
         self.layout_hosts: Counter[str] = Counter()
         self.digest = self._digest()
@@ -245,15 +245,20 @@ class Pipeline:
 
     def _index_filters(self) -> None:
         """Index properties of the filters by their position in the order."""
-        self.is_volatile = [is_volatile(f) for f in self.filters]
-        self.local = [f.local and not f.pairwise for f in self.filters]
+        distrusted = frozenset(self.distrusted)
+        self._indexed_distrusted = len(distrusted)
+        self.is_volatile = [is_volatile(f) or f.name in distrusted for f in self.filters]
+        self.local = [f.local and not f.pairwise and f.name not in distrusted for f in self.filters]
         #: Filters that evaluate host by host.
         self.per_host_filters = {k: f for k, f in enumerate(self.filters) if is_per_host(f)}
         self.relaxable = {
             k: f for k, f in enumerate(self.filters) if isinstance(f, RelaxableFilter)
         }
         self.is_mask_cacheable = [
-            f.fields is not None and VERSIONED_COLUMNS.issuperset(f.columns) for f in self.filters
+            f.fields is not None
+            and VERSIONED_COLUMNS.issuperset(f.columns)
+            and f.name not in distrusted
+            for f in self.filters
         ]
         self.request_checkers = [
             f for f in self.filters if type(f).check_request is not Filter.check_request
@@ -268,6 +273,11 @@ class Pipeline:
         self.zero_counts = [FilterCount(f.name, 0, '') for f in self.filters]
         self.inside = layout_settings_of(self.filters)
         self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
+
+    def index_distrusted(self) -> None:
+        """Evaluate whole, for each member, filters that are distrusted since the last call."""
+        if self._indexed_distrusted < len(self.distrusted):
+            self._index_filters()
 
     def in_order(self, names: Sequence[str]) -> 'Pipeline':
         """Return the filters in another order; the pipeline itself where equal or names differ.

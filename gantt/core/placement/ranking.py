@@ -420,16 +420,17 @@ class Ranking:
 
         Return whether every weigher with a preference could tell.
 
-        :param distrusted: names of weighers whose steps are not trusted
+        :param distrusted: names of weighers that are evaluated whole
         :raises Exception: any error of a weigher
         """
         self._steps = []
         for _, part in self._parts_used():
             weigher = part.weigher
+            if weigher.name in distrusted:
+                return False
             if weigher.is_steady:
                 continue
-            is_trusted = weigher.local and weigher.name not in distrusted
-            step = weigher.step(table, spec) if is_trusted else None
+            step = weigher.step(table, spec) if weigher.local else None
             if step is None:
                 return False
             if step:
@@ -448,16 +449,22 @@ class Ranking:
         self._update_total(i, moved)
         return moved
 
-    def disagreeing(self, table: 'HostTable', spec: RequestSpec, row: int) -> list[str]:
-        """Return names of weighers whose steps disagree with their value for the last pick."""
-        i = int(np.searchsorted(self.rows, row))
-        steps = {part.weigher.name: step for part, step in self._steps}
-        return [
-            weigher.name
-            for weigher, raw in ((part.weigher, part.raw) for _, part in self._parts_used())
-            if not weigher.is_steady
-            and raw.item(i) + steps.get(weigher.name, 0) != weigher.value(table, spec, row)
-        ]
+    def disagreeing(self, table: 'HostTable', spec: RequestSpec, row: int | None) -> list[str]:
+        """Return names of weighers whose values here disagree with those of a whole evaluation.
+
+        :param row: row of a pick whose steps are not part of the values yet
+        """
+        steps = {} if row is None else {part.weigher.name: step for part, step in self._steps}
+        names = []
+        for _, part in self._parts_used():
+            values, weigher = part.raw, part.weigher
+            if row is not None and weigher.name in steps:
+                values = values.copy()
+                values[np.searchsorted(self.rows, row)] += steps[weigher.name]
+            raw = weigher.raw(table, spec, self.rows)
+            if raw is None or not np.array_equal(values, raw):
+                names.append(weigher.name)
+        return names
 
     def _update_total(self, i: int, moved: bool) -> None:
         """Recompute the total of one survivor from the parts; all totals where ``moved``."""

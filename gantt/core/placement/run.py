@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 NO_HELD_SHARES: Mapping[str, Shares] = {}
 #: Least number of finalists whose scores a decision keeps.
 FINALISTS = 5
-#: One in so many runs has the outcome of its steps checked.
-CHECK_STEPS_EVERY = 16
+#: One in so many runs has what it reuses compared with a whole evaluation.
+CHECK_EVERY = 16
 #: Members placed by steps between two writes of the table.
 MEMBERS_BY_STEPS_MAX = 32
 
@@ -216,6 +216,9 @@ class Run:
             self._record_failure(member, counts)
             return False
         ranking = self._rank(is_repeat)
+        if is_repeat and not self._is_consistent(ranking):
+            self.reset_evaluation()
+            return self._place(member, last, fresh=True)
         choice = self._choose(ranking, member)
         if choice is None:
             return self._evaluate_relaxed(member, last)
@@ -311,9 +314,18 @@ class Run:
         self.chosen += rows
         self._last_pick = row
         self.filter_run.stepped(rows)
-        if rows and not self.draw.seed % CHECK_STEPS_EVERY:
-            self.filter_run.check_steps(ranking, row)
+        # A claim that was found again has not changed its host: then no pick is left.
+        is_alike = picks_left[row] > 0 and self._steps and self.ranking is ranking
+        if rows and is_alike and not self._is_consistent(ranking, row):
+            self.reset_evaluation()
         return len(rows)
+
+    def _is_consistent(self, ranking: Ranking, row: int | None = None) -> bool:
+        """Return False where a sampled comparison with a whole evaluation finds a wrong plugin.
+
+        :param row: row of a pick that the ranking does not follow yet
+        """
+        return self.draw.seed % CHECK_EVERY > 0 or self.filter_run.is_consistent(ranking, row)
 
     def _step(self, ranking: Ranking, pick: int) -> bool:
         """Update the ranking for the last pick by the steps of the weighers; False: rank anew."""

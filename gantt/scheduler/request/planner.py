@@ -443,7 +443,7 @@ class Planner:
         self.contention = Contention(cache.clock)
         self._last_request = LastRequest()
         self._group_hook = make_hook(stores, cache, settings)
-        self._distrusted: set[str] = set()  # weighers already logged
+        self._distrusted: set[str] = set()  # plugins already logged
         #: Returns names of child zones that a request is not sent to, though they may have room.
         self.zones_not_queried: Callable[[SelectDestinations], list[str]] = lambda request: []
 
@@ -633,7 +633,7 @@ class Planner:
         )
 
     def count_planned(self, plans: list[Plan], pipeline: Pipeline, recorder: Recorder) -> None:
-        """Count the two ways of planning and the search for layouts; log wrong steps."""
+        """Count the two ways of planning and the search for layouts; log wrong plugins."""
         evaluated = sum(plan.evaluation_count for plan in plans)
         members = sum(len(plan.members) for plan in plans)
         recorder.count('gantt_members_planned_total', evaluated, method='evaluated')
@@ -641,11 +641,12 @@ class Planner:
         while pipeline.layout_hosts:
             result, hosts = pipeline.layout_hosts.popitem()
             recorder.count('gantt_layout_hosts_total', hosts, result=result)
-        for name in pipeline.distrusted_weighers - self._distrusted:
-            recorder.count('gantt_weigher_increments_wrong_total', weigher=name)
+        for name in pipeline.distrusted - self._distrusted:
+            recorder.count('gantt_wrong_declarations_total', plugin=name)
             LOG.error(
-                'Step of a weigher is wrong, and it is run for each member from now on; see its '
-                'conformance test, gantt.testing.conformance: weigher=%s',
+                'Columns, fields or steps that a plugin declares are wrong, and it is evaluated '
+                'whole for each member from now on; see its conformance test, '
+                'gantt.testing.conformance: plugin=%s',
                 name,
             )
             self._distrusted.add(name)

@@ -9,7 +9,7 @@ from gantt import exceptions, plugin_loader
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import place
-from gantt.core.placement.run import CHECK_STEPS_EVERY
+from gantt.core.placement.run import CHECK_EVERY
 from gantt.testing import conformance
 from tests.core.builders import a_host, a_request, a_table
 
@@ -37,7 +37,7 @@ def a_cloud():
 def decided(setting, count=1, table=None, **amounts):
     request = a_request(count, alternates=4, resources={'VCPU': 1, **amounts})
     table, pipeline = table or a_cloud(), a_pipeline(setting)
-    return place(table, request, pipeline, seed=CHECK_STEPS_EVERY, decision_id='x'), pipeline
+    return place(table, request, pipeline, seed=CHECK_EVERY, decision_id='x'), pipeline
 
 
 def hosts_of(decision):
@@ -60,11 +60,11 @@ def test_who_has_no_setting_has_no_preference():
 def test_alike_members_go_by_steps_that_are_never_wrong(setting, normalization):
     request = a_request(12, resources={'VCPU': 1, 'CUSTOM_LICENCE': 1})
     pipeline = a_pipeline(setting, class_weight_normalization=normalization)
-    decision = place(a_cloud(), request, pipeline, seed=CHECK_STEPS_EVERY, decision_id='x')
+    decision = place(a_cloud(), request, pipeline, seed=CHECK_EVERY, decision_id='x')
     whole = a_pipeline(setting, class_weight_normalization=normalization)
     whole.weighers[0].step = lambda hosts, spec: None
-    plain = place(a_cloud(), request, whole, seed=CHECK_STEPS_EVERY, decision_id='x')
-    assert not pipeline.distrusted_weighers
+    plain = place(a_cloud(), request, whole, seed=CHECK_EVERY, decision_id='x')
+    assert not pipeline.distrusted
     assert len(decision.members.evaluations) < len(plain.members.evaluations) == 12
     assert [m.selection.host for m in decision.members] == [m.selection.host for m in plain.members]
     assert [m.scores for m in decision.members] == [m.scores for m in plain.members]
