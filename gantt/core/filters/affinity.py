@@ -16,7 +16,7 @@ from gantt.core.filters.base import Filter, PairwiseFilter, all_but, one_or_all,
 from gantt.core.messages.request import Policy, RequestSpec
 from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.facts import LOW_64_BITS, MAPPED_IPV4_PREFIX
-from gantt.core.table.group_members import members_by_row
+from gantt.core.table.group_members import members_by_row, rows_with_members
 from gantt.core.table.host_table import HostTable
 
 #: Text for members bound by others that stay.
@@ -46,8 +46,7 @@ class ServerGroupAntiAffinityFilter(PairwiseFilter):
         group = spec.group
         if group is None or not self.concerns(spec):
             return None
-        members = members_by_row(hosts, group, consumer, staying=False)
-        return all_but(hosts, [r for r, count in members.items() if count >= group.max_per_host])
+        return all_but(hosts, rows_with_members(hosts, group, consumer, group.max_per_host))
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         assert spec.group is not None

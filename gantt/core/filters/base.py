@@ -390,7 +390,7 @@ def all_but(hosts: HostTable, rows: list[int]) -> BoolArray | None:
     if not rows:
         return None
     mask = _all_pass(len(hosts)).copy()
-    mask[rows] = False
+    mask[np.array(rows)] = False
     return mask
 
 

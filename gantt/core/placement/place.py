@@ -248,9 +248,10 @@ def _improved_run(
 ) -> tuple[Run, Outcome, int]:
     """Return the run, or a better one with more lookahead, and its outcome as of ``_place_each``.
 
-    Only the rules of a group can be met better by another choice of hosts.
+    Only policies of a group can be met better by another choice of hosts.
     """
-    if run.request.spec.group is None:
+    group = run.request.spec.group
+    if group is None or group.policies is None:
         return (run, *ended)
     tries = _FurtherRuns()
     searches = [

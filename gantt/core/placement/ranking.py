@@ -30,7 +30,7 @@ import numpy as np
 
 from gantt.core.messages.request import RequestSpec
 from gantt.core.placement.pipeline import Weighing
-from gantt.core.table.columns import FloatArray, IntArray
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.weighers.base import PRICE_NORMALIZATION, Weigher
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ _TOP_COUNT = 64
 _minimum, _maximum = np.minimum.reduce, np.maximum.reduce
 
 Number = TypeVar('Number', float, FloatArray)
+#: Raw values of a weigher; truth values are 0 and 1.
+RawArray = IntArray | FloatArray | BoolArray
 
 
 class Scale:
@@ -54,7 +56,7 @@ class Scale:
     def __init__(self, weigher: Weigher) -> None:
         self.weigher = weigher
 
-    def scaled(self, raw: IntArray | FloatArray) -> tuple[FloatArray, float, float]:
+    def scaled(self, raw: RawArray) -> tuple[FloatArray, float, float]:
         """Return raw values as floats within the declared bounds, and the ends of Nova's scale.
 
         :raises ValueError: a value is not a finite number, or beyond ``RAW_MAX``
@@ -83,7 +85,7 @@ class Scale:
             return maxval
         return value
 
-    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: RawArray) -> FloatArray | None:
         """Return a share for each raw value; None where all have 0.
 
         :raises ValueError: a value is not a finite number
@@ -94,7 +96,7 @@ class Scale:
         """Return the share of the ``i``-th raw value, if it were ``value``."""
         raise NotImplementedError
 
-    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: RawArray, was: float, now: float) -> bool:
         """Return whether all other shares stay, ``raw`` having ``now`` in the place of ``was``."""
         return True
 
@@ -107,7 +109,7 @@ class NovaScale(Scale):
     _at_low: int | None = None
     _at_high: int | None = None
 
-    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: RawArray) -> FloatArray | None:
         values, low, high = self.scaled(raw)
         self.low = low
         self.high = high
@@ -125,7 +127,7 @@ class NovaScale(Scale):
             return 0.0
         return (self.bounded(value) - self.low) / (self.high - self.low)
 
-    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: RawArray, was: float, now: float) -> bool:
         # Mostly the ends of the scale are on other rows, as well or only.
         low, high = self.low, self.high
         if low < was < high and low < now < high:
@@ -138,20 +140,18 @@ class NovaScale(Scale):
         )
 
     # Counted once, and then followed: picks go from one host at an end to the next.
-    def _low_stays(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def _low_stays(self, raw: RawArray, was: float, now: float) -> bool:
         if self.low in (was, now):
             self._at_low = _count_at_end(self._at_low, raw, self.low, was, now)
         return self._at_low != 0
 
-    def _high_stays(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def _high_stays(self, raw: RawArray, was: float, now: float) -> bool:
         if self.high in (was, now):
             self._at_high = _count_at_end(self._at_high, raw, self.high, was, now)
         return self._at_high != 0
 
 
-def _count_at_end(
-    count: int | None, raw: IntArray | FloatArray, end: float, was: float, now: float
-) -> int:
+def _count_at_end(count: int | None, raw: RawArray, end: float, was: float, now: float) -> int:
     """Return the number of raw values at an end, one having changed from ``was`` to ``now``."""
     if count is None:
         return int(np.count_nonzero(raw == end))
@@ -170,7 +170,7 @@ class CapacityScale(Scale):
         self._caps = caps
         self._least = least
 
-    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: RawArray) -> FloatArray | None:
         values = self.scaled(raw)[0]
         shares = np.zeros(len(values))
         np.divide(values, self._caps, out=shares, where=self._caps > 0)
@@ -188,7 +188,7 @@ class LargestScale(Scale):
 
     most = 0.0
 
-    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: RawArray) -> FloatArray | None:
         values, low, high = self.scaled(raw)
         self.most = self._largest(values, low, high)
         return np.divide(values, self.most, out=values) if self.most else None
@@ -196,7 +196,7 @@ class LargestScale(Scale):
     def share_of(self, value: float, i: int) -> float:
         return self.bounded(value) / self.most if self.most else 0.0
 
-    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: RawArray, was: float, now: float) -> bool:
         bounded = self.bounded
         if abs(bounded(was)) < self.most and abs(bounded(now)) < self.most:
             return True
@@ -212,7 +212,7 @@ class LargestScale(Scale):
 class RankScale(Scale):
     """Scale by place among the distinct values, from 0 to 1."""
 
-    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: RawArray) -> FloatArray | None:
         values = self.scaled(raw)[0]
         self._levels, places = np.unique(values, return_inverse=True)
         steps = len(self._levels) - 1
@@ -223,7 +223,7 @@ class RankScale(Scale):
         place = int(np.searchsorted(self._levels, self.bounded(value)))
         return place / steps if steps else 0.0
 
-    def keeps_other_shares(self, raw: IntArray | FloatArray, was: float, now: float) -> bool:
+    def keeps_other_shares(self, raw: RawArray, was: float, now: float) -> bool:
         return False  # a level may have appeared or disappeared
 
 
@@ -238,9 +238,12 @@ class AbsoluteScale(Scale):
         super().__init__(weigher)
         self._low, self._high = limits
 
-    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
-        values, smallest, largest = self.scaled(raw)
+    def shares(self, raw: RawArray) -> FloatArray | None:
         low, high = self._low, self._high
+        ends = self.bounded(0.0), self.bounded(1.0)
+        if raw.dtype == np.bool_ and (low, high) == ends == (0.0, 1.0):
+            return raw.astype(np.float64)  # they are shares already, with no need to look
+        values, smallest, largest = self.scaled(raw)
         if low == 0.0 and high == 1.0 and smallest >= 0.0 and largest <= 1.0:
             return values  # they are shares already
         shares = self._share(values, np.abs)
@@ -266,7 +269,7 @@ class AbsoluteScale(Scale):
 class UnchangedScale(Scale):
     """Scale that keeps raw values as they are; see ``Weigher.priced``."""
 
-    def shares(self, raw: IntArray | FloatArray) -> FloatArray | None:
+    def shares(self, raw: RawArray) -> FloatArray | None:
         values, low, high = self.scaled(raw)
         return values if low or high else None
 

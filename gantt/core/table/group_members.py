@@ -42,6 +42,23 @@ def members_by_row(
     return counts
 
 
+def rows_with_members(hosts: HostTable, group: GroupRef, consumer: str, least: int) -> list[int]:
+    """Return rows with at least so many members of the group, as :func:`members_by_row` counts."""
+    index = hosts.placed
+    if (
+        least > 1
+        or group.members
+        or group.hosts
+        or hosts.rows_of_services
+        or index.providers_of(consumer)
+    ):
+        counts = members_by_row(hosts, group, consumer)
+        return [row for row, count in counts.items() if count >= least]
+    # Usually one member is enough, and the claims are all there is to count: they are not counted.
+    rows = hosts.row_by_id
+    return [rows[provider_id] for provider_id in index.in_group(group.uuid)]
+
+
 def _count_staying(hosts: HostTable, group: GroupRef, consumer: str) -> dict[int, int]:
     """Return :func:`members_by_row` of the members that stay on their hosts."""
     index, counts = hosts.placed, dict[int, int]()

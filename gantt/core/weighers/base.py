@@ -136,8 +136,8 @@ class Weigher(Plugin):
 
     def raw(
         self, hosts: HostTable, spec: RequestSpec, rows: IntArray
-    ) -> IntArray | FloatArray | None:
-        """Return raw values of ``rows``; None: it has no preference in this request."""
+    ) -> IntArray | FloatArray | BoolArray | None:
+        """Return raw values of ``rows``, not used elsewhere; None: it has no preference."""
         raise NotImplementedError
 
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:

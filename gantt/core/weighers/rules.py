@@ -13,7 +13,7 @@ from gantt.core.plugin import Option
 from gantt.core.rules import layers
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.rule import Rule, Strength
-from gantt.core.table.columns import FloatArray, IntArray
+from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.core.weighers.base import Weigher
 
@@ -56,7 +56,9 @@ class RulesWeigher(Weigher):
                 problem = f'{rule.text}: expected a weight, as in soft 2.5: …'
                 raise self.refused('operator_preferences', problem, 'Correct it')
 
-    def raw(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> FloatArray | None:
+    def raw(
+        self, hosts: HostTable, spec: RequestSpec, rows: IntArray
+    ) -> FloatArray | BoolArray | None:
         if not (self._configured or spec.may_bring_rules or hosts.known_aggregates):
             return None  # where there can be no rules, none are read
         weighed, together = effective_weights(
@@ -65,7 +67,7 @@ class RulesWeigher(Weigher):
         if not weighed:
             return None
         if len(weighed) == 1:
-            return weighed[0][0].mask(hosts, spec, rows).astype(np.float64)
+            return weighed[0][0].mask(hosts, spec, rows)
         if len(weighed) > _TABLE_RULES_MAX:
             total = np.zeros(len(rows))
             for rule, weight in weighed:
