@@ -8,6 +8,7 @@ from gantt import exceptions, plugin_loader
 from gantt.core.messages import layout as layouts
 from gantt.core.messages.request import Flavor, Purpose
 from gantt.core.messages.resource_classes import Inventory
+from gantt.core.pause import Pause
 from gantt.core.placement import layout_choice
 from gantt.core.placement.place import undo_decision
 from gantt.core.records.decision import CHOSEN_VERDICT
@@ -219,3 +220,15 @@ def test_without_the_filters_nothing_is_laid_out():
         a_table(a_numa_host()), asking(near()), plugin_loader.load_pipeline(filters=names)
     )
     assert decision.members[0].selection.layout is None
+
+
+@pytest.mark.parametrize('unable', [range(2, 4), range(2, 12)])
+def test_the_unfit_stay_removed_where_hosts_are_evaluated_anew(pipeline, unable):
+    able = a_numa_host(1, devices=[a_pool(4, node=1)])
+    table = a_table(able, *(far(n) for n in unable))
+    four = near({'pci_passthrough:alias': 'near:4'})
+    decision = decide(table, asking(four, count=2), pipeline, pause=lambda _: Pause.REEVALUATE)
+    assert decision.outcome == 'no_valid_host'
+    failed = decision.members[1]
+    assert failed.filters[NUMA].removed == len(unable)
+    assert failed.survivors + sum(count.removed for count in failed.filters) == len(table)

@@ -83,9 +83,10 @@ class FilterRun:
         self._changed_rows: list[int] = []
         #: True where no further evaluation is possible: no state was kept for one.
         self.is_last = False
-        #: Counts of the last evaluation, with hosts excluded since.
+        #: Counts of the last evaluation, with hosts excluded since; and whether any were.
         self.counts: list[FilterCount] = []
-        self._excluded: tuple[int, list[int]] = (-1, [])
+        self._has_excluded = False
+        self._excluded: tuple[int, IntArray] = (-1, np.zeros(0, np.int64))
         self._prefix_mask: tuple[int, BoolArray] | None = None
         #: True where all effects of a pick follow from the picked row.
         self._is_local = not (
@@ -108,19 +109,32 @@ class FilterRun:
         #: Filters that apply and whose result a pick may change.
         self._pick_dependent_filters = [k for k in pipeline.claim_dependent if self._applies[k]]
 
-    def exclude(self, k: int, rows: list[int]) -> None:
+    def exclude(self, k: int, rows: IntArray) -> None:
         """Mark survivors as removed by filter ``k`` though they pass its mask, now and later."""
-        self._excluded = (k, self._excluded[1] + rows)
-        at = np.array(rows)
-        self.alive[at] = False
-        self.verdict[at] = k
+        self._excluded = (k, np.concatenate([self._excluded[1], rows]))
+        self._has_excluded = True
+        self.alive[rows] = False
+        self.verdict[rows] = k
         self.left -= len(rows)
         counts = list(self.counts)
         counts[k] = self._record_removed(k, counts[k].removed + len(rows))
-        # Where a rule that may be given up applies, another evaluation follows that explains.
-        if self.pipeline.settings.detailed or not (self.left or self.pipeline.relaxable):
+        # Where rules are given up, another evaluation follows that explains.
+        if self.pipeline.settings.detailed or not (self.left or self.may_relax):
             counts = [self._count_with_detail(i, count) for i, count in enumerate(counts)]
         self.counts = counts
+
+    @property
+    def may_relax(self) -> bool:
+        """Whether hosts removed by the last evaluation may pass once its survivors are excluded."""
+        # Of trees, hosts may have been excluded by two filters: only the later one is stored.
+        return bool(self._masks_before_relaxable or (self.is_of_trees and self.pipeline.relaxable))
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether hosts are known to pass every filter by itself: they were excluded afterwards."""
+        # Pools may have counted what the member holds; a per-host filter is asked of some alone.
+        is_unknown = self.is_pooled or self.pipeline.per_host_filters
+        return self._has_excluded and not (self.may_relax or is_unknown)
 
     def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
         """Restrict the mask of the filter of a kind to these hosts, before the first evaluation."""
@@ -153,6 +167,7 @@ class FilterRun:
         volatile, applies, zero_counts = pipeline.is_volatile, self._applies, pipeline.zero_counts
         local = pipeline.local
         self._consumer = consumer
+        self._has_excluded = False
         alive, masks = self.alive, self._masks
         for k in range(start, len(applies)):
             if not last and self._prefix_counts is None and volatile[k]:

@@ -20,7 +20,7 @@ from gantt.core.messages.layout import Layout
 from gantt.core.messages.topology_request import TopologyRequest
 from gantt.core.placement.evaluation import FilterRun
 from gantt.core.placement.ranking import Ranking
-from gantt.core.table.columns import BoolArray
+from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.device_sets import check_rows
 from gantt.core.topology.devices import MatchCache
 from gantt.core.topology.read import LayoutSettings
@@ -37,10 +37,7 @@ _STEPS_EXCEEDED_LINE = 'gave up hosts that take more steps to lay out than are l
 
 
 class LayoutChoice:
-    """Search for layouts of the members of one run: the best host that has one is picked.
-
-    :ivar unfit: rows that have no layout
-    """
+    """Search for layouts of the members of one run: the best host that has one is picked."""
 
     def __init__(
         self,
@@ -54,7 +51,7 @@ class LayoutChoice:
         self._layout_settings = inside
         self._filter_run = filter_run
         self._counts = filter_run.pipeline.layout_hosts
-        self.unfit: set[int] = set()
+        self._is_unfit: BoolArray = np.zeros(len(table), np.bool_)  # has no layout
         self._layouts_found: dict[int, Layout] = {}
         self._device_matches: MatchCache = {}
         self._is_judged: BoolArray = np.zeros(len(table), np.bool_)
@@ -63,7 +60,9 @@ class LayoutChoice:
 
     def for_filter_run(self, filter_run: FilterRun) -> 'LayoutChoice':
         """Return this search for hosts that are evaluated anew."""
-        return LayoutChoice(self._table, self._wish, self._layout_settings, filter_run)
+        fresh = LayoutChoice(self._table, self._wish, self._layout_settings, filter_run)
+        fresh._is_unfit = self._is_unfit
+        return fresh
 
     def choose(
         self, ranking: Ranking, pick_one: Callable[[], tuple[list[int], int]]
@@ -73,10 +72,14 @@ class LayoutChoice:
         :param pick_one: returns finalists and the pick by the current ranking
         """
         self._layouts_found.clear()
-        if self.unfit:
-            is_unfit = np.isin(ranking.rows, list(self.unfit))
-            ranking.strike(np.flatnonzero(is_unfit).tolist())
-        failed: list[int] = []
+        failed: list[IntArray] = []
+        picks = 0
+        if self._is_unfit.any():
+            indices = np.flatnonzero(self._is_unfit.take(ranking.rows))
+            ranking.strike(indices)
+            # After a new evaluation, filters have let these pass again.
+            unfit = ranking.rows[indices]
+            failed.append(unfit[self._filter_run.alive.take(unfit)])
         while True:
             finalists, pick = pick_one()
             if ranking.total[pick] == -np.inf:
@@ -91,10 +94,11 @@ class LayoutChoice:
                 finalists_left = [i for i in dict.fromkeys(finalists) if ranking.total[i] > -np.inf]
                 self._counts['outranked'] += int(np.count_nonzero(ranking.total > -np.inf)) - 1
                 return finalists_left, pick, layout
-            failed.append(int(ranking.rows[pick]))
-            ranking.strike([pick])
-            if len(failed) >= _FAILED_PICKS_MAX:
-                failed += self._strike_unfit(ranking)
+            failed.append(ranking.rows[pick : pick + 1])
+            ranking.strike(np.array([pick]))
+            picks += 1
+            if picks >= _FAILED_PICKS_MAX:
+                failed.append(self._strike_unfit(ranking))
 
     def layout_on(self, row: int) -> Layout | None:
         """Return the layout on a host as it is now."""
@@ -114,7 +118,7 @@ class LayoutChoice:
 
         :param reason: key under which the search is counted
         """
-        if row in self.unfit:
+        if self._is_unfit[row]:
             return None
         if self._may_have_layout[row]:
             self._counts[reason] += self._steps_left > 0
@@ -130,15 +134,15 @@ class LayoutChoice:
             if self._steps_left <= 0 or search.is_cut_short:
                 self._note(_STEPS_EXCEEDED_LINE)
             self._steps_left -= search.steps
-        self.unfit.add(row)
+        self._is_unfit[row] = True
         return None
 
     def _note(self, line: str) -> None:
         if line not in self._filter_run.skipped:
             self._filter_run.skipped.append(line)
 
-    def _strike_unfit(self, ranking: Ranking) -> list[int]:
-        """Strike the best that have no layout, up to the first that has one."""
+    def _strike_unfit(self, ranking: Ranking) -> IntArray:
+        """Strike the best that have no layout, up to the first that has one; return their rows."""
         rows = ranking.rows
         # Picks only ever take room: a host ruled out now is ruled out for the whole run.
         unjudged = rows[~self._is_judged.take(rows)]
@@ -147,22 +151,21 @@ class LayoutChoice:
                 self._table, self._table.kinds, self._wish, unjudged
             ).possible
             self._is_judged[unjudged] = True
-        order = np.argsort(-ranking.total, kind='stable')
-        order = order[: np.count_nonzero(ranking.total > -np.inf)]
-        struck = len(order)
-        for at in np.flatnonzero(self._may_have_layout.take(rows.take(order))).tolist():
-            if self.layout_on(rows.item(order[at])) is not None:
-                struck = at
-                break
-        struck_indices = order[:struck]
-        failed: list[int] = rows.take(struck_indices).tolist()
-        self._counts['ruled_out'] += struck - int(
-            np.count_nonzero(self._may_have_layout.take(failed))
-        )
-        self.unfit.update(failed)
-        ranking.strike(struck_indices.tolist())
-        return failed
+        left = np.flatnonzero(ranking.total > -np.inf)
+        may_have_layout = self._may_have_layout.take(rows)
+        if may_have_layout[left].any():
+            left = left[np.argsort(-ranking.total[left], kind='stable')]
+            for at in np.flatnonzero(may_have_layout[left]).tolist():
+                if self.layout_on(rows.item(left[at])) is not None:
+                    left = left[:at]
+                    break
+        struck = rows[left]
+        self._counts['ruled_out'] += len(left) - int(np.count_nonzero(may_have_layout[left]))
+        self._is_unfit[struck] = True
+        ranking.strike(left)
+        return struck
 
-    def _exclude_failed(self, failed: list[int]) -> None:
-        if failed:
-            self._filter_run.exclude(self._layout_settings.stands_for(self._wish), failed)
+    def _exclude_failed(self, failed: list[IntArray]) -> None:
+        rows = np.concatenate(failed) if failed else np.zeros(0, np.int64)
+        if len(rows):
+            self._filter_run.exclude(self._layout_settings.stands_for(self._wish), rows)

@@ -509,9 +509,9 @@ class Ranking:
         self.total[:] = [at.get(row, last) for row in self.rows.tolist()]
         self._top_totals.clear()
 
-    def strike(self, indices: list[int]) -> None:
+    def strike(self, indices: IntArray) -> None:
         """Rank these survivors below all others."""
-        if indices:
+        if len(indices):
             self.total[indices] = -np.inf
             self._top_totals.clear()
 

@@ -178,11 +178,9 @@ class Run:
 
         The hosts themselves, and their rows, are the same.
         """
-        unfit_rows = [] if self.layout_choice is None else self.layout_choice.unfit
         self.filter_run = self.filter_run.anew(self.request.spec)
         if self.layout_choice is not None:
             self.layout_choice = self.layout_choice.for_filter_run(self.filter_run)
-            self.layout_choice.unfit.update(unfit_rows)
         if self.tree_choice is not None:
             self.tree_choice = self.tree_choice.for_filter_run(self.filter_run)
         self.ranking = None
@@ -381,7 +379,7 @@ class Run:
 
     def _evaluate_relaxed(self, member: int, last: bool) -> bool:
         """Evaluate anew hosts that relaxable filters removed: no survivor has a layout."""
-        if self.pipeline.relaxable:
+        if self.filter_run.may_relax:
             return self._place(member, last, fresh=True)
         self._record_failure(member, self.filter_run.counts)
         return False

@@ -169,7 +169,7 @@ class TreeChoice:
         failed: list[int] = []
         if self.unfit:
             unfit_indices = np.flatnonzero(np.isin(ranking.rows, list(self.unfit)))
-            ranking.strike(unfit_indices.tolist())
+            ranking.strike(unfit_indices)
             # After a new evaluation, filters have let these pass again.
             failed += [row for row in ranking.rows[unfit_indices].tolist() if self._passes(row)]
         while True:
@@ -192,7 +192,7 @@ class TreeChoice:
                 return finalists_left, pick, extra
             failed.append(int(ranking.rows[pick]))
             self.unfit.add(failed[-1])
-            ranking.strike([pick])
+            ranking.strike(np.array([pick]))
             if self._steps < self._pause_at:
                 self._call_pause()
                 self.check()
@@ -318,7 +318,7 @@ class TreeChoice:
         filters = self._filter_run.pipeline.filters
         if filters:
             at = [k for k, rule in enumerate(filters) if isinstance(rule, ResourcesFilter)]
-            self._filter_run.exclude(at[0] if at else len(filters) - 1, failed)
+            self._filter_run.exclude(at[0] if at else len(filters) - 1, np.array(failed))
 
     def _solution(
         self, answer: _SearchResult, ids: list[int], wholes: list[Mapping[str, int]]

@@ -116,8 +116,8 @@ def nearest_changes(filter_run: FilterRun, consumer: str) -> tuple[list[str], li
     :returns: the lines, and the first hosts that fit once they report again
     """
     table, pipeline = filter_run.table, filter_run.pipeline
-    if not len(table):
-        return [], []
+    if not len(table) or filter_run.has_passed:
+        return [], []  # no filter alone keeps a host out
     failing = np.zeros(len(table), np.int64)
     masks: dict[int, BoolArray] = {}
     for k in range(len(pipeline.filters)):
