@@ -2,9 +2,12 @@
 """Faults of weighers are told, once: multipliers in vain, and wrong declarations."""
 
 from gantt import plugin_loader
+from gantt.core.messages.resource_classes import Inventory
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.weighers.base import ColumnWeigher
 from tests.world import World, a_request
+
+AMOUNTS = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 
 
 def test_a_multiplier_that_is_no_number_is_told_once_by_each_worker(caplog):
@@ -42,15 +45,18 @@ def test_a_wrong_declaration_of_a_weigher_is_told_once(caplog):
             return 2
 
     world = World(hosts=3)
+    for host in world.hosts.values():
+        host.report(inventories={name: Inventory(total=10**6) for name in AMOUNTS})
+    world.turn()
     world.scheduler.placing.use_pipeline(
         Pipeline(plugin_loader.load(['ResourcesFilter']), [Liar()])
     )
     for _ in range(120):  # one in sixteen is compared
-        world.select(a_request(3, dry_run=True))
+        world.select(a_request(2, ram=1))
         if world.recorder.counts['gantt_wrong_declarations_total']:
             break
     for _ in range(20):
-        world.select(a_request(3, dry_run=True))
+        world.select(a_request(2, ram=1))
     assert world.recorder.counts['gantt_wrong_declarations_total'] == 1
     told = [r for r in caplog.records if 'plugin=Liar' in r.getMessage()]
     assert [r.levelname for r in told] == ['ERROR']
