@@ -83,12 +83,14 @@ class ResourcesFilter(Filter):
             return None  # it may take of itself what pools have, too
         # It passes now: its units admit the amounts, and no pick changes units.  What comes from
         # pools is not the host's: the pick checks whether they still have it.
-        of_host = ((name, amount) for name, amount in spec.resources.items() if name not in shared)
-        codes = ((hosts.class_code(name), amount) for name, amount in of_host)
-        return min(
-            (hosts.free.item(code, row) // n for code, n in codes if code is not None),
-            default=UNBOUNDED,
-        )
+        free, least = hosts.free, UNBOUNDED
+        for name, amount in spec.resources.items():
+            code = None if name in shared else hosts.class_code(name)
+            if code is not None:
+                left = free.item(code, row) // amount
+                if left < least:
+                    least = left
+        return least
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Return parts that count each host for the first class that it is short of."""

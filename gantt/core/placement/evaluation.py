@@ -275,7 +275,8 @@ class FilterRun:
                     allowed = pipeline.filters[k].picks_left(self.table, self.spec, row)
                 if allowed is None or allowed <= 0:
                     return 0
-                least = min(least, allowed)
+                if allowed < least:
+                    least = allowed
         except Exception:
             return 0  # the next evaluation finds the failing filter and handles it
         return least

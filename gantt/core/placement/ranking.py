@@ -123,32 +123,32 @@ class NovaScale(Scale):
         return values
 
     def share_of(self, value: float, i: int) -> float:
-        if self.high <= self.low:
+        low, high = self.low, self.high
+        if high <= low:
             return 0.0
-        return (self.bounded(value) - self.low) / (self.high - self.low)
+        if not low < value < high:
+            value = self.bounded(value)
+        return (value - low) / (high - low)
 
     def keeps_other_shares(self, raw: RawArray, was: float, now: float) -> bool:
         # Mostly the ends of the scale are on other rows, as well or only.
-        low, high = self.low, self.high
+        low, high, weigher = self.low, self.high, self.weigher
         if low < was < high and low < now < high:
             return True
-        weigher = self.weigher
-        return (
-            math.isfinite(now)
-            and (weigher.minval is not None or (now >= low and self._low_stays(raw, was, now)))
-            and (weigher.maxval is not None or (now <= high and self._high_stays(raw, was, now)))
-        )
-
-    # Counted once, and then followed: picks go from one host at an end to the next.
-    def _low_stays(self, raw: RawArray, was: float, now: float) -> bool:
-        if self.low in (was, now):
-            self._at_low = _count_at_end(self._at_low, raw, self.low, was, now)
-        return self._at_low != 0
-
-    def _high_stays(self, raw: RawArray, was: float, now: float) -> bool:
-        if self.high in (was, now):
-            self._at_high = _count_at_end(self._at_high, raw, self.high, was, now)
-        return self._at_high != 0
+        if not math.isfinite(now):
+            return False
+        # Counted once, and then followed: picks go from one host at an end to the next.
+        if weigher.minval is None:
+            if low in (was, now):
+                self._at_low = _count_at_end(self._at_low, raw, low, was, now)
+            if now < low or self._at_low == 0:
+                return False
+        if weigher.maxval is None:
+            if high in (was, now):
+                self._at_high = _count_at_end(self._at_high, raw, high, was, now)
+            if now > high or self._at_high == 0:
+                return False
+        return True
 
 
 def _count_at_end(count: int | None, raw: RawArray, end: float, was: float, now: float) -> int:
@@ -368,12 +368,14 @@ class ScorePart:
 
         :returns: whether other survivors had to be weighed anew as well
         """
-        was = self.raw.item(i)
+        raw, scaled, scale = self.raw, self.scaled, self.scale
+        was = raw.item(i)
         if was == now:
             return False
-        self.raw[i] = now
-        if self.scaled is not None and self.scale.keeps_other_shares(self.raw, was, now):
-            self.scaled[i] = self.scale.share_of(float(now), i) * self.multiplier_of(i)
+        raw[i] = now
+        if scaled is not None and scale.keeps_other_shares(raw, was, now):
+            share = scale.share_of(float(now), i)
+            scaled[i] = share if self.is_plain else share * self.multiplier_of(i)
             return False
         self.measure()
         return True
