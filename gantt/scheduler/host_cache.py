@@ -24,6 +24,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -520,7 +521,7 @@ class HostCache:
         """Return a pool that hosts share, None where it is not known.  Any thread."""
         return self.working.pools.by_id.get(provider_id)
 
-    def apply_and_record(self, change: table_log.Change | table_log.CommittedHosts) -> None:
+    def apply_and_record(self, change: table_log.Change) -> None:
         """Change the working table, and note it for replay."""
         self.record_event(change)
         change.apply(self.working)
@@ -556,10 +557,33 @@ class HostCache:
         :param stepped: hosts that it wrote -> version, where the commit returned only the version
         :param pools: written or read: picks of these claims laid over them are included by now
         """
-        table, whole_rows = self.working, []
+        table = self.working
+        settled, others = table.commit_picks(stepped, claims, written)
+        pairs, whole_rows = self._compare_with_known(chain(rows, others), written)
+        self._note_versions(chain((row for _, row in settled), whole_rows))
+        pending_ids = chain.from_iterable(table.pending_claims_of(row.id) for _, row in pairs)
+        # Of pools that serve other hosts as well, only claims known to be in them.
+        shared = claims or () if pools else ()
+        if claims is not None and all(claim_id in claims for claim_id in pending_ids):
+            claims = None  # the same, and shorter
+        if settled or pairs or pools:
+            self.record_event(table_log.CommittedHosts(settled, pairs, claims, pools, shared))
+        for _, row in pairs:
+            table.correct_usage(row, claims)
+        for usage in pools:
+            table.correct_pool(usage, shared)
+
+    def _compare_with_known(
+        self, rows: Iterable[HostRow], written: Container[int]
+    ) -> tuple[list[tuple[HostRow, HostRow]], list[HostRow]]:
+        """Return known hosts before and after a commit, and rows that are known completely by it.
+
+        :param written: providers that it wrote
+        """
+        table = self.working
         pairs: list[tuple[HostRow, HostRow]] = []
-        pending_ids: list[str] = []
-        for row in [*rows, *table.rows_at_versions(stepped, claims)]:
+        whole_rows: list[HostRow] = []
+        for row in rows:
             row_index = table.row_of_id(row.id)
             known_row = None if row_index is None else table.hosts[row_index]
             version = -1 if known_row is None else known_row.version
@@ -572,20 +596,18 @@ class HostCache:
                     row = msgspec.structs.replace(row, version=version)
             if known_row is not None:
                 pairs.append((known_row, row))
-                pending_ids += table.pending_claims_of(row.id)
+        return pairs, whole_rows
+
+    def _note_versions(self, rows: Iterable[HostRow]) -> None:
+        """Note the versions of rows that a commit of this process wrote."""
         with self._news_lock:
             # A table that waits was read before: the feed after it must bring these again.
-            if whole_rows and not any(isinstance(news, RebuiltTable) for news in self._news):
-                for row in whole_rows:
-                    self._known_versions[row.id] = max(
-                        row.version, self._known_versions.get(row.id, -1)
-                    )
-        # Of pools that serve other hosts as well, only claims known to be in them.
-        shared = claims or () if pools else ()
-        if claims is not None and all(claim_id in claims for claim_id in pending_ids):
-            claims = None  # the same, and shorter
-        if pairs or pools:
-            self.apply_and_record(table_log.CommittedHosts(pairs, claims, pools, shared))
+            if any(isinstance(news, RebuiltTable) for news in self._news):
+                return
+            known_versions = self._known_versions
+            for row in rows:
+                if known_versions.get(row.id, -1) < row.version:
+                    known_versions[row.id] = row.version
 
     def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
         """Take over the generations of groups as a commit or a read left them.

@@ -16,7 +16,7 @@ import functools
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TypeVar
 
 import msgspec
@@ -107,28 +107,28 @@ class CommitEntry(msgspec.Struct, frozen=True, tag='commit', omit_defaults=True)
 class CommittedHosts(msgspec.Struct, frozen=True):
     """Hosts as a commit of this process left them; written as ``CommitEntry``.
 
-    :ivar pairs: each row before the commit, and after it
+    :ivar settled: each row before the commit, and after it, where only counters differ
+    :ivar pairs: other rows, likewise
     :ivar claims: ids of the committed claims; None: all picks on these hosts
     :ivar pools: written or read by the commit
     :ivar shared: ids of the committed claims, where it has pools
     """
 
+    settled: list[tuple[HostRow, HostRow]]
     pairs: list[tuple[HostRow, HostRow]]
     claims: Collection[str] | None
     pools: Sequence[PoolUsage] = ()
     shared: Collection[str] = ()
-
-    def apply(self, table: HostTable) -> None:
-        for _, row in self.pairs:
-            table.correct_usage(row, self.claims)
-        for usage in self.pools:
-            table.correct_pool(usage, self.shared)
 
     def written(self) -> CommitEntry:
         """Return the log entry of these hosts: counters alone where nothing else has changed."""
         codes: dict[str, int] = {}
         counted: dict[tuple[str, ...], list[tuple[HostRow, HostRow]]] = {}
         whole: list[HostRow] = []
+        for pair in self.settled:
+            counted.setdefault(tuple(pair[1].used), []).append(pair)
+        for name in chain.from_iterable(counted):
+            codes.setdefault(name, len(codes))
         for before, row in self.pairs:
             for name in (*row.used, *row.foreign):
                 codes.setdefault(name, len(codes))

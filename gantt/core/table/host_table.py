@@ -439,20 +439,43 @@ class HostTable(Columns):
             self._write(i, self._usage.committed_row(self.hosts[i], row, claims))
             self.seq += 1
 
-    def rows_at_versions(
-        self, versions: Mapping[int, int], claims: Container[str] | None = None
-    ) -> list[HostRow]:
-        """Return the rows for ``correct_usage`` where an own commit returned only versions.
+    def commit_picks(
+        self,
+        versions: Mapping[int, int],
+        claims: Container[str] | None,
+        written: Container[int],
+    ) -> tuple[list[tuple[HostRow, HostRow]], list[HostRow]]:
+        """Settle hosts of which an own commit returned only versions.
+
+        A host that has the next version, and only committed picks laid over it, is written at once;
+        for any other the row for ``correct_usage`` is returned.
 
         :param versions: host -> version as it was written; unknown hosts are left out
         :param claims: ids of the picks that are committed; None: all
+        :param written: hosts that may be settled at once
+        :returns: rows before and after, of settled hosts; and rows of others
         """
-        row_versions = ((self.row_of_id(pid), version) for pid, version in versions.items())
-        return [
-            self._usage.row_at_version(self.hosts[i], version, claims)
-            for i, version in row_versions
-            if i is not None
-        ]
+        self.check_writable()
+        settled: list[tuple[HostRow, HostRow]] = []
+        rows, others = list[int](), list[HostRow]()
+        for provider_id, version in versions.items():
+            i = self.row_of_id(provider_id)
+            if i is None:
+                continue
+            stored, row = self.hosts[i], None
+            if provider_id in written:
+                row = self._usage.add_committed(stored, version, claims)
+            if row is None:
+                others.append(self._usage.row_at_version(stored, version, claims))
+            else:
+                self.hosts[i] = row
+                settled.append((stored, row))
+                rows.append(i)
+        if rows:
+            self.arrays['version'][rows] += 1
+            self.arrays['generation'][rows] += 1
+            self.seq += len(rows)
+        return settled, others
 
     def add_class(self, name: str) -> int:
         """Return the code of a resource class, and add the class if it is new."""
@@ -617,13 +640,12 @@ class HostTable(Columns):
             amounts = {name: n for name, n in amounts.items() if name not in pooled}
         picks_by_row: dict[int, list[Pick]] = {}
         for row, claim, pool_shares in zip(rows, placed, shares or repeat(None), strict=False):
-            _, replaces_claim = self.placed.add(claim)
+            placed_here, replaces_claim = self.placed.add(claim)
             pick = Pick(amounts, claim, replaces_claim, shares=pool_shares or None)
             picks_by_row.setdefault(row, []).append(pick)
-        for row, picks in picks_by_row.items():
-            host = self.hosts[row]
-            self._usage.add_equal_picks(self, row, host, picks)
-            self.instances[row] = len(self.placed.on_provider(host.id))
+            self.instances[row] = len(placed_here)
+        if picks_by_row:
+            self._usage.add_equal_picks(self, self.hosts, amounts, picks_by_row)
         self.seq += len(placed)
 
     def remove_pick(

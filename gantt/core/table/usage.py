@@ -14,6 +14,7 @@ about to be busy.
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from gantt.core.messages import resource_classes
 from gantt.core.messages.report import IO_WORKLOAD
@@ -45,6 +46,7 @@ class Pick(msgspec.Struct, gc=False):
 
 
 NO_PICKS: dict[str, Pick] = {}
+_NO_REPORT_TIMES: dict[str, float] = {}
 
 
 class UnreportedPicks:
@@ -61,6 +63,10 @@ class UnreportedPicks:
     def as_dict(self) -> dict[int, dict[str, float]]:
         """Return a copy of the picks, as the constructor accepts it."""
         return {host: dict(picks) for host, picks in self._picks.items()}
+
+    def on(self, provider_id: int) -> Mapping[str, float]:
+        """Return the picks on a host."""
+        return self._picks.get(provider_id, _NO_REPORT_TIMES)
 
     def note(self, provider_id: int, claims: Iterable[str], reported_at: float) -> None:
         """Note that claims were committed on a host whose last report was at ``reported_at``."""
@@ -252,20 +258,47 @@ class UsageColumns:
 
     def add_pick(self, columns: Columns, i: int, row: HostRow, pick: Pick) -> None:
         """Add a pick to the usage of a host."""
-        self.add_equal_picks(columns, i, row, [pick])
+        self._add(columns, i, pick.amounts, 1)
+        columns.arrays['io_ops'][i] += self._lay(row.id, [pick])
 
     def add_equal_picks(
-        self, columns: Columns, i: int, row: HostRow, picks: Sequence[Pick]
+        self,
+        columns: Columns,
+        hosts: Sequence[HostRow],
+        amounts: Mapping[str, int],
+        picks_by_row: Mapping[int, Sequence[Pick]],
     ) -> None:
-        """Add picks of the same amounts to the usage of a host."""
-        self._add(columns, i, picks[0].amounts, len(picks))
-        laid = self.picks_by_host.setdefault(row.id, {})
+        """Add picks of the same amounts to the usage of hosts.
+
+        :param picks_by_row: row -> picks on the host there
+        """
+        rows = np.array(list(picks_by_row))
+        counts = np.array(list(map(len, picks_by_row.values())))
+        for name, amount in amounts.items():
+            line = columns.lines[self.add_class(columns, name)]
+            if line >= 0:
+                added = counts * amount
+                columns.arrays['used'][line][rows] += added
+                columns.arrays['free'][line][rows] -= added
+            else:  # the class may be dense afterwards
+                for row, picks in picks_by_row.items():
+                    self._add(columns, row, {name: amount}, len(picks))
+        columns.arrays['io_ops'][rows] += [
+            self._lay(hosts[row].id, picks) for row, picks in picks_by_row.items()
+        ]
+
+    def _lay(self, provider_id: int, picks: Sequence[Pick]) -> int:
+        """Lay picks over a host; return how many more guests are being built there by them."""
+        laid = self.picks_by_host.setdefault(provider_id, {})
+        unreported, count = self.unreported.on(provider_id), 0
         for pick in picks:
             claim_id = pick.placed.claim_id
             if claim_id in laid:
                 pick = msgspec.structs.replace(pick, earlier_pick=laid[claim_id])
+            elif claim_id not in unreported:
+                count += 1
             laid[claim_id] = pick
-        self.count_io(columns, i, row)
+        return count
 
     def remove_pick(self, columns: Columns, i: int, row: HostRow, claim_id: str) -> Pick | None:
         """Remove a pick from the usage of a host and return it; None: the host has none of it."""
@@ -304,6 +337,32 @@ class UsageColumns:
                 for name, amount in pick.amounts.items():
                     used[name] = used.get(name, 0) - amount
         return msgspec.structs.replace(row, version=stored.version, used=used)
+
+    def add_committed(
+        self, stored: HostRow, version: int, claims: Container[str] | None
+    ) -> HostRow | None:
+        """Add the picks on a host to its row, which an own commit wrote at a version.
+
+        Usage, and the guests being built, stay as they are: they include the picks already.
+
+        :param stored: the row that is stored
+        :param claims: ids of the picks that are committed; None: all
+        :returns: the row to store; None if others have written the host, or picks stay laid over it
+        """
+        laid = self.picks_by_host.get(stored.id)
+        if laid is None or version != stored.version + 1:
+            return None
+        used = dict(stored.used)
+        for claim_id, pick in laid.items():
+            if pick.version is not None or not (claims is None or claim_id in claims):
+                return None
+            for name, amount in pick.amounts.items():
+                used[name] = used.get(name, 0) + amount
+        self.unreported.note(stored.id, laid, stored.reported_at)
+        del self.picks_by_host[stored.id]
+        return msgspec.structs.replace(
+            stored, version=version, generation=stored.generation + 1, used=used
+        )
 
     def row_at_version(
         self, stored: HostRow, version: int, claims: Container[str] | None
