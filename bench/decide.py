@@ -2,7 +2,7 @@
 """One decision for one instance: the public place(), Decision included.
 
 The yardstick is the bare NumPy loop on the same table.  256 request shapes,
-the table changes between decisions, every filter of the default set removes
+fifty hosts change between decisions, every filter of the default set removes
 hosts.
 """
 
@@ -51,6 +51,8 @@ ELSEWHERE = {
 }
 #: Picks stand on the table for so many decisions before they are taken back.
 STANDING = 32
+#: Hosts that change between two decisions, beside those with picks.
+CHANGES = 50
 #: Decisions of which nothing is cached.
 COLD = 128
 
@@ -251,8 +253,12 @@ class Both:
         code = self.table.trait_codes.add(spec.required_traits[0])
         return amounts, np.uint64(1 << code)
 
-    def change(self, number: int) -> None:
-        """Apply a change of one host, to both tables."""
+    def change(self) -> None:
+        """Apply changes of hosts, as reports and claims make them, to both tables."""
+        for _ in range(CHANGES):
+            self._change_host()
+
+    def _change_host(self) -> None:
         i = int(self.rng.integers(len(self.rows)))
         row = self.rows[i]
         used = {name: int(cap * self.rng.uniform(0, 1)) for name, cap in CAPS.items()}
@@ -269,7 +275,7 @@ class Both:
         request = msgspec.structs.replace(
             request, request_id=base.derived_id('bench', number), consumers=[an_id(9, number)]
         )
-        self.change(number)
+        self.change()
         started = time.perf_counter()
         decision = place(
             self.table, request, self.pipeline, seed=number, decision_id=request.request_id
@@ -296,7 +302,7 @@ class Both:
 
     def decide_bare(self, number: int) -> float:
         """Make the yardstick's decision; return its time."""
-        self.change(number)
+        self.change()
         started = time.perf_counter()
         self.bare.decide(number)
         return time.perf_counter() - started
@@ -361,6 +367,7 @@ def run(args: argparse.Namespace) -> Result:
         conditions={
             'hosts': args.hosts,
             'shapes': SHAPES,
+            'changes_between': CHANGES,
             'processes': 1,
             'repeats': len(ours),
             'minimum': round(min(ours), 1),

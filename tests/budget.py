@@ -29,7 +29,7 @@ SECONDS = {
     'nova_source': 80,
     'oracle': 45,
     'placement': 20,
-    'properties': 70,
+    'properties': 80,
     'rabbit': 130,
     'rpc': 60,
     'scheduler': 140,

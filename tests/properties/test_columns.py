@@ -58,10 +58,10 @@ def one_after_another(monkeypatch):
     return switch
 
 
-def a_plain_cloud(rng: random.Random) -> HostTable:
+def a_plain_cloud(rng: random.Random, sizes: tuple[int, ...] = (1, 2, 7, 40, 200)) -> HostTable:
     """Hosts of few sizes that differ in little, so that ends of scales are met and left."""
     rows = []
-    for number in range(rng.choice((1, 2, 7, 40, 200))):
+    for number in range(rng.choice(sizes)):
         size = rng.choice((1, 2, 4))
         inventories = {
             'VCPU': Inventory(total=16 * size, allocation_ratio=rng.choice((1.0, 4.0))),
