@@ -13,7 +13,6 @@ that the file lacks only with ``--delete``.
 
 import abc
 import argparse
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
@@ -35,9 +34,8 @@ from gantt.core.messages.policy_set import (
 )
 from gantt.core.messages.request import Names
 
-#: Limits of a file: entries, bytes.
+#: Most entries of a file.
 FILE_ENTRIES_MAX = 10_000
-FILE_BYTES_MAX = 16 << 20
 PAGE_SIZE = 500
 _LINES_SHOWN_MAX = 1000
 
@@ -121,8 +119,6 @@ class FileKind(abc.ABC):
 
         :raises Failure: names the file, the entry and what was expected there
         """
-        if path != '-' and os.path.exists(path) and os.path.getsize(path) > FILE_BYTES_MAX:
-            raise Failure(f'{path}: expected at most {FILE_BYTES_MAX >> 20} MiB', Exit.USAGE)
         try:
             content = message.decode(load_body(path), self.form, inside=path)
         except exceptions.GanttError as e:

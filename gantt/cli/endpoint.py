@@ -16,6 +16,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from gantt.core.messages import expansion
+
+#: Largest file that is read, in characters.
+FILE_CHARACTERS_MAX = 16 << 20
 DEFAULT_URL = 'http://127.0.0.1:8790'
 VERSION = 'scheduler 1.0'
 #: Version of Placement's interface, and the token that is sent without keystone.
@@ -277,16 +281,18 @@ def load_body(path: str, instead: str = 'name one that is there, or "-"') -> Any
 
     try:
         if path == '-':
-            text = sys.stdin.read()
+            text = sys.stdin.read(FILE_CHARACTERS_MAX + 1)
         else:
             with open(path, encoding='utf-8') as file:
-                text = file.read()
+                text = file.read(FILE_CHARACTERS_MAX + 1)
     except UnicodeDecodeError as e:
         raise Failure(f'{path}: is not text in UTF-8: {e}', Exit.USAGE) from None
     except FileNotFoundError as e:
         raise Failure(f'{path}: {e.strerror}; {instead}', Exit.USAGE) from None
     except OSError as e:
         raise Failure(f'{path}: {e.strerror or e}', Exit.USAGE) from None
+    if len(text) > FILE_CHARACTERS_MAX:
+        raise Failure(f'{path}: expected at most {FILE_CHARACTERS_MAX:,} characters', Exit.USAGE)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -294,9 +300,13 @@ def load_body(path: str, instead: str = 'name one that is there, or "-"') -> Any
     import yaml
 
     try:
-        return yaml.safe_load(text)
+        document = yaml.safe_load(text)
+        problem = expansion.problem_of(document)
     except (yaml.YAMLError, ValueError, RecursionError) as e:
         raise Failure(f'{path}: neither JSON nor YAML: {_problem_of_yaml(e)}', Exit.USAGE) from None
+    if problem is not None:
+        raise Failure(f'{path}: {problem}', Exit.USAGE)
+    return document
 
 
 def _problem_of_yaml(error: Exception) -> str:

@@ -28,7 +28,7 @@ from msgspec import UNSET
 
 from gantt import exceptions
 from gantt.compute.ports import HostReadings
-from gantt.core.messages import base
+from gantt.core.messages import base, expansion
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPages
 from gantt.core.messages.resource_classes import Inventory
@@ -232,12 +232,14 @@ def load_yaml(path: str, option: str) -> Any:
         raise exceptions.PayloadTooLarge(size=len(body), limit=FILE_BYTES_MAX)
     try:
         loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
-        return yaml.load(body, Loader=loader)  # nosec B506 # one of the safe loaders
-    except yaml.YAMLError as e:
-        problem = ' '.join(str(e).split())
-        raise exceptions.Misconfigured(
-            option=option, problem=f'{path} is not YAML: {problem}', fix='Correct it'
-        ) from None
+        document = yaml.load(body, Loader=loader)  # nosec B506 # one of the safe loaders
+        problem = expansion.problem_of(document)
+    except (yaml.YAMLError, RecursionError) as e:
+        document, problem = None, f'it is not YAML: {" ".join(str(e).split())}'
+    if problem is not None:
+        problem = f'{path}: {problem}'
+        raise exceptions.Misconfigured(option=option, problem=problem, fix='Correct it')
+    return document
 
 
 def _split(numbers: range, parts: int) -> list[list[int]]:

@@ -503,6 +503,19 @@ def test_a_file_with_values_that_are_none(
     assert 'Traceback' not in refused.err
 
 
+def test_what_aliases_of_a_file_expand_to_has_a_bound(gantt: Gantt, tmp_path: Path) -> None:
+    doubling = ['a0: &a0 [x, y]', *(f'a{n}: &a{n} [*a{n - 1}, *a{n - 1}]' for n in range(1, 24))]
+    for body, expected in (
+        ('\n'.join(doubling), 'values with all aliases expanded, got 67,108,837'),
+        ('spec: &a {resources: *a}', 'an alias stands for what contains it'),
+        (' ' * (16 << 20) + '{}', 'expected at most 16,777,216 characters'),
+    ):
+        (tmp_path / 'request').write_text(body)
+        refused = gantt('select', '--request-file', str(tmp_path / 'request'))
+        assert refused.code == 64
+        assert expected in refused.err
+
+
 def test_an_answer_that_cannot_be_written_says_what_was_done(site: Site, endpoint: str) -> None:
     gantt = [sys.executable, '-m', 'gantt.cli.main', '--endpoint', endpoint]
     with open('/dev/full', 'w') as full:
