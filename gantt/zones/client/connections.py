@@ -100,7 +100,8 @@ class HttpConnections:
         :param url: of the server; ``path`` is below it
         :param end: deadline by the monotonic clock
         :raises ConnectError: nothing was sent
-        :raises OSError, HTTPException, ValueError: no answer, or one that cannot be read
+        :raises OSError: no answer
+        :raises ValueError: an answer that cannot be read
         """
         address = _address_of(url)
         head = _head(method, address, path, headers, body)
@@ -228,6 +229,10 @@ class _Connection:
                 raise ValueError('the head of the answer was cut')
             may_stay = not response.will_close
             body = _whole_body(response, body_bytes_max)
+        except http.client.RemoteDisconnected:
+            raise
+        except http.client.HTTPException as e:
+            raise ValueError(f'{type(e).__name__}: {e}') from None
         finally:
             response.close()
         headers = {name.lower(): value for name, value in reversed(response.headers.items())}
@@ -260,7 +265,7 @@ class _BoundedReader(io.RawIOBase):
 
 
 def _whole_body(response: http.client.HTTPResponse, bytes_max: int) -> bytes:
-    """Return the body.  :raises ValueError: it is too long; HTTPException: it was cut"""
+    """Return the body.  :raises ValueError: it is too long"""
     if response.length is None:  # in chunks, or until the other side closes the connection
         body = response.read(bytes_max + 1)
         if len(body) <= bytes_max:

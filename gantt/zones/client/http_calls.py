@@ -7,7 +7,6 @@ has to be the registered one: its uuid is in each answer's head.
 """
 
 import functools
-import http.client
 import secrets
 import threading
 import time
@@ -62,7 +61,7 @@ _ERRORS_BY_CODE: Mapping[str, type[exceptions.GanttError]] = {
 }
 
 #: Errors that count as no answer.
-_NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
+_NO_ANSWER = (OSError, ValueError)
 
 
 class Credentials(Protocol):
