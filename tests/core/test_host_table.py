@@ -108,6 +108,33 @@ def test_a_pick_of_a_claim_that_is_there_already_leaves_it_there():
     assert table.host_state('cmp-1').instances_of(an_id(9)) == [an_id(1, 3)]
 
 
+@pytest.mark.parametrize('count', [2, 9])
+def test_equal_picks_of_many_hosts_are_as_one_after_the_other(count):
+    one = Inventory(total=1 << 20)
+    table = a_table(*(a_host(n, inventories={'CUSTOM_A': one}) for n in range(1, 10)), a_host(10))
+    table.add_pick(1, SOME, a_guest(1, 1))
+    table.add_pick(2, SOME, a_guest(2, 2))
+    table.correct_usage(a_host(2, version=2, used=SOME))
+    amounts = SOME | {'CUSTOM_A': 3}
+    hosts = [*range(1, count + 1), 1, 2]
+    guests = [a_guest(number, host) for number, host in enumerate(hosts, 1)]
+    alone = table.copy()
+    table.add_equal_picks(amounts, guests, [host - 1 for host in hosts])
+    for guest in guests:
+        alone.add_pick(guest.provider_id, amounts, guest)
+    assert state_of(table) == state_of(alone)
+    assert (
+        table.io_ops.tolist()
+        == alone.io_ops.tolist()
+        == [2, 2, *[1] * (count - 2)] + [0] * (10 - count)
+    )
+    assert table.unreported_claims() == alone.unreported_claims()
+    for guest in guests:
+        table.remove_pick(guest.provider_id, amounts, guest.claim_id)
+        alone.remove_pick(guest.provider_id, amounts, guest.claim_id)
+    assert state_of(table) == state_of(alone)
+
+
 def test_a_pick_that_the_news_made_true_is_not_taken_back():
     table = a_table(a_host(1))
     table.add_pick(1, SOME, a_guest(1, 1))

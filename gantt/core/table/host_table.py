@@ -610,7 +610,7 @@ class HostTable(Columns):
             )
         if pick.shares is not None:
             self.pools.add_shares(provider_id, placed.claim_id, pick.shares)
-        self._usage.add_pick(self, i, host, pick)
+        self._usage.add_equal_picks(self, self.hosts, pick.amounts, {i: [pick]})
         if placed.layout is not None:
             self._topology.add_layout(self, i, host, placed_here, placed.layout, not replaces_claim)
         self.instances[i] = len(placed_here)
@@ -644,8 +644,7 @@ class HostTable(Columns):
             pick = Pick(amounts, claim, replaces_claim, shares=pool_shares or None)
             picks_by_row.setdefault(row, []).append(pick)
             self.instances[row] = len(placed_here)
-        if picks_by_row:
-            self._usage.add_equal_picks(self, self.hosts, amounts, picks_by_row)
+        self._usage.add_equal_picks(self, self.hosts, amounts, picks_by_row)
         self.seq += len(placed)
 
     def remove_pick(

@@ -47,6 +47,8 @@ class Pick(msgspec.Struct, gc=False):
 
 NO_PICKS: dict[str, Pick] = {}
 _NO_REPORT_TIMES: dict[str, float] = {}
+#: From so many hosts on picks are added to whole columns: calls to NumPy cost more for fewer.
+_ROWS_BY_COLUMN_MIN = 6
 
 
 class UnreportedPicks:
@@ -256,11 +258,6 @@ class UsageColumns:
 
     # -- picks -----------------------------------------------------------------
 
-    def add_pick(self, columns: Columns, i: int, row: HostRow, pick: Pick) -> None:
-        """Add a pick to the usage of a host."""
-        self._add(columns, i, pick.amounts, 1)
-        columns.arrays['io_ops'][i] += self._lay(row.id, [pick])
-
     def add_equal_picks(
         self,
         columns: Columns,
@@ -272,8 +269,16 @@ class UsageColumns:
 
         :param picks_by_row: row -> picks on the host there
         """
-        rows = np.array(list(picks_by_row))
-        counts = np.array(list(map(len, picks_by_row.values())))
+        count = len(picks_by_row)
+        guests = [self._lay(hosts[row].id, picks) for row, picks in picks_by_row.items()]
+        if count < _ROWS_BY_COLUMN_MIN:
+            for (row, picks), building in zip(picks_by_row.items(), guests, strict=True):
+                self._add(columns, row, amounts, len(picks))
+                columns.arrays['io_ops'][row] += building
+            return
+        rows = np.fromiter(picks_by_row, np.int64, count)
+        counts = np.fromiter(map(len, picks_by_row.values()), np.int64, count)
+        columns.arrays['io_ops'][rows] += guests
         for name, amount in amounts.items():
             line = columns.lines[self.add_class(columns, name)]
             if line >= 0:
@@ -283,9 +288,6 @@ class UsageColumns:
             else:  # the class may be dense afterwards
                 for row, picks in picks_by_row.items():
                     self._add(columns, row, {name: amount}, len(picks))
-        columns.arrays['io_ops'][rows] += [
-            self._lay(hosts[row].id, picks) for row, picks in picks_by_row.items()
-        ]
 
     def _lay(self, provider_id: int, picks: Sequence[Pick]) -> int:
         """Lay picks over a host; return how many more guests are being built there by them."""
