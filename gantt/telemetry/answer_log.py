@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gantt.core.records.decision import Answered, Outcome
+from gantt.core.records.members import chosen_hosts
 from gantt.telemetry import log
 
 #: Refusals of a batch that get a line each, and requests that the line of a batch names.
@@ -41,7 +42,7 @@ def log_answers(logger: Any, log_each: bool, answers: Sequence[Answered]) -> Non
 
 def _log_one(logger: Any, one: Answered) -> None:
     answer = one.answer
-    chosen = [selections[0].host for selections in answer.selections if selections]
+    chosen = chosen_hosts(answer)
     facts = log.facts(
         id=answer.decision_id or None,
         origin=one.origin,

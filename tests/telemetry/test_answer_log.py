@@ -4,7 +4,10 @@
 import logging
 import re
 
+import msgspec
+
 from gantt.core.records.decision import Answer, Answered, Outcome, Selection
+from gantt.core.records.members import AnswerMember, SelectionColumns
 from gantt.telemetry import answer_log, log
 from tests.core.builders import an_id
 
@@ -112,3 +115,21 @@ def test_by_option_every_answer_has_a_line():
 
 def test_nothing_is_written_above_info():
     assert lines_of([answered(1), answered(2)], level=logging.WARNING) == []
+
+
+def test_chosen_hosts_are_the_same_of_columns_as_of_lists():
+    hosts = [
+        Selection(host=f'cmp-{number}', node='', uuid='', provider_id=number, consumer='')
+        for number in range(3)
+    ]
+    members = [AnswerMember('c-1', [2, 0]), AnswerMember('c-2', [0]), AnswerMember('c-3', [2, 1])]
+    columns = Answer(
+        request_id=an_id(1, 1),
+        decision_id='d',
+        outcome=Outcome.PLACED,
+        selections=SelectionColumns(hosts, members),
+    )
+    [(_, line)] = lines_of([Answered(columns, 0.004, None)])
+    lists = msgspec.structs.replace(columns, selections=list(columns.selections))
+    assert [(an_id(1, 1), line)] == lines_of([Answered(lists, 0.004, None)])
+    assert facts_of(line)['hosts'] == 'cmp-2,cmp-0,cmp-2'

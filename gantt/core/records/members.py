@@ -334,7 +334,7 @@ def placed_of(decision: Decision) -> Iterator[Place]:
 
 
 # -- answered -----------------------------------------------------------------------------
-class AnswerHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AnswerHost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A host of an answer: the common fields of its Selections.
 
     A host that gives members different amounts, or amounts of pools, has an entry for each.
@@ -580,6 +580,15 @@ def encodable_answer(answer: Answer) -> Answer:
     return _replace(answer, selections=list(selections))
 
 
+def chosen_hosts(answer: Answer) -> list[str]:
+    """Return the name of the chosen host of each member."""
+    selections = answer.selections
+    if isinstance(selections, SelectionColumns):
+        hosts = selections.hosts
+        return [hosts[member.hosts[0]].host for member in selections.members]
+    return [of_member[0].host for of_member in selections if of_member]
+
+
 def answer_by_hosts(answer: Answer) -> AnswerByHosts:
     """Return an answer in which each host is stored once."""
     selections = answer.selections
@@ -588,10 +597,7 @@ def answer_by_hosts(answer: Answer) -> AnswerByHosts:
         if isinstance(selections, SelectionColumns)
         else SelectionColumns.of_lists(selections)
     )
-    hosts = [
-        AnswerHost(**dict(zip(_HOST_FIELDS, _host_fields(host), strict=True)))
-        for host in columns.hosts
-    ]
+    hosts = [AnswerHost(*_host_fields(host)) for host in columns.hosts]
     return AnswerByHosts(**_fields_without_selections(answer), hosts=hosts, members=columns.members)
 
 
