@@ -340,6 +340,10 @@ def topic_of(host: str) -> str:
     return f'{TOPIC_PREFIX}.{host}'
 
 
+#: Hexadecimal digit -> with the variant of RFC 9562 in its upper bits.
+_VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
+
+
 def derived_id(*parts: object) -> str:
     """Return a uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
     # Several are computed for each placement: uuid.uuid5() takes twice as long.
@@ -366,8 +370,7 @@ def _text_of(parts: Sequence[object]) -> bytes:
 
 
 def _uuid_of(h: str) -> str:
-    variant = '89ab'[int(h[16], 16) & 3]
-    return f'{h[:8]}-{h[8:12]}-5{h[13:16]}-{variant}{h[17:20]}-{h[20:32]}'
+    return f'{h[:8]}-{h[8:12]}-5{h[13:16]}-{_VARIANTS[h[16]]}{h[17:20]}-{h[20:32]}'
 
 
 # -- where in a message something is wrong, in its sender's terms ---------------------------

@@ -410,7 +410,7 @@ class PlainBatch:
         self._claims = columns(row_values, _CLAIM_COLUMNS)
         self._kinds = columns(kinds, _KIND_ROW_COLUMNS)
         self.consumers = self._claims[2]
-        self._add_up(Counter((host, number) for *_, host, number in row_values), kinds)
+        self._add_up(Counter(map(operator.itemgetter(3, 4), row_values)), kinds)
         all_consumers = [*(values[2] for values in row_values), *self.taken.consumers]
         return len(set(all_consumers)) == len(all_consumers)
 
@@ -420,12 +420,15 @@ class PlainBatch:
         width = len(_classes)
         used: dict[int, list[int]] = {}
         each: dict[tuple[int, ...], list[int]] = {}
+        amounts_and_hosts = [
+            (amounts, each.setdefault(amounts, [])) for amounts in (kind[-width:] for kind in kinds)
+        ]
         for (host, number), times in count.items():
-            amounts = kinds[number][-width:]
-            each.setdefault(amounts, []).append(host)
-            sums = used.setdefault(host, [0] * width)
-            for i, amount in enumerate(amounts):
-                sums[i] += times * amount
+            amounts, hosts_of_amounts = amounts_and_hosts[number]
+            hosts_of_amounts.append(host)
+            sums = [times * amount for amount in amounts]
+            others = used.get(host)
+            used[host] = sums if others is None else list(map(operator.add, others, sums))
         self.hosts = sorted(used)
         self._usage = columns([(host, *used[host]) for host in self.hosts], _USAGE_COLUMNS)
         self._amounts_and_hosts = columns(

@@ -752,12 +752,14 @@ def claims_of(
     # Amounts of the last kind on its host (None: no more of it), and on other providers.
     like_host: dict[str, int] | None = None
     like_others: dict[int, dict[str, int]] = {}
+    resources = request.spec.resources
     for member in members.placed():
         chosen = member.host
         # As it was picked: by now the table has the picks on it.
-        amounts = member.amounts(request.spec.resources)
-        other_amounts = dict(amounts)
-        host_amounts = other_amounts.pop(chosen.provider_id)
+        host_amounts, other_amounts = resources, dict[int, dict[str, int]]()
+        if member.allocations:
+            other_amounts = member.amounts(resources)
+            host_amounts = other_amounts.pop(chosen.provider_id)
         if (
             host_amounts == like_host
             and other_amounts == like_others
@@ -770,6 +772,7 @@ def claims_of(
             )
             continue
         host = table.host_state(member.row)
+        amounts = member.amounts(resources)
         claim, generation = host.claim(request, member.member, attempt, amounts), None
         if held_amounts := decision.held.get(member.consumer):
             claim = inheritance.with_inherited(claim, held_amounts)
