@@ -153,7 +153,10 @@ class Rig:
         return done.stdout
 
     def start(self, name: str, command: str, *words: str) -> subprocess.Popen[bytes]:
-        """Start a process under a name; its output goes to ``<name>.log`` in the folder."""
+        """Start a process under a name; its output goes to ``<name>.log`` in the folder.
+
+        It leads a session, as services do: the kernel may share out processors by session.
+        """
         log = (self.folder / f'{name}.log').open('ab')
         process = subprocess.Popen(
             [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
@@ -161,6 +164,7 @@ class Rig:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=self.tree,
+            start_new_session=True,
         )
         log.close()
         self.processes[name] = process

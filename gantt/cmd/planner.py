@@ -43,6 +43,7 @@ def _serve(conf: Any) -> int:
     guru.listen(conf, 'gantt-planner')
     signals = ProcessSignals().handle_signals()
     wiring.keep_memory_small()
+    planning.lower_priority(conf)
     metrics = MetricRegistry()
     connected = wiring.wait_for_database(conf, lambda: stores.connect(conf), signals.is_stopping)
     wiring.wait_for_database(conf, connected.database.check_rights, signals.is_stopping)
@@ -71,7 +72,6 @@ def _serve(conf: Any) -> int:
     prepare_types()
     wiring.wait_for_database(conf, planner.cache.fetch, signals.is_stopping)
     parts.start()
-    planning.lower_priority(conf)
     if rpc.start(signals.is_stopping):
         presence.start()
         _serve_until_stop(conf, signals, planner, rpc, health, presence)

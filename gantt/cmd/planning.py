@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planner of groups from options, for gantt-planner and processes with everything."""
 
+import contextlib
 import logging
 import os
+import pathlib
 import resource
 from typing import Any
 
@@ -76,12 +78,21 @@ class Planning:
         return done
 
 
+#: Nice value of the session of this process.  Where the kernel shares out processors by session, as
+#: that of most distributions does, the value of a process counts within its session alone.
+_SESSION_NICE = pathlib.Path('/proc/self/autogroup')
+
+
 def lower_priority(conf: Any) -> None:
     """Let other processes of the machine go first, and bound the memory of this one.
 
-    Of a process that does nothing but plan.
+    Of a process that does nothing but plan, before it has other threads: each inherits the nice
+    value of the one that starts it.
     """
     os.nice(conf.planner.nice)
+    if os.getsid(0) == os.getpid():  # as a service is; else others are in its session
+        with contextlib.suppress(OSError):
+            _SESSION_NICE.write_text(str(conf.planner.nice))
     memory_bytes = conf.planner.memory_mb << 20
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:

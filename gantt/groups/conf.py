@@ -74,6 +74,8 @@ OPTS = [
         default=10,
         min=0,
         max=19,
-        help='By how much gantt-planner and the solver give way to other processes.',
+        help='By how much gantt-planner and the solver give way to other processes. As a service '
+        'they give way to other services as well, where the kernel shares out processors by '
+        'session.',
     ),
 ]

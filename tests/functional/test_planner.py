@@ -3,7 +3,10 @@
 
 import contextlib
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -93,6 +96,14 @@ def in_background(work):
 
 def clean(site):
     return not any(site.store.claims.audit().values())
+
+
+def test_all_threads_give_way_and_the_solver_as_well(site):
+    pid = site.rig.processes['planner'].pid
+    pids = [pid, *map(int, pathlib.Path(f'/proc/{pid}/task/{pid}/children').read_text().split())]
+    threads = [stat for pid in pids for stat in pathlib.Path(f'/proc/{pid}/task').glob('*/stat')]
+    values = {int(stat.read_text().rsplit(')', 1)[1].split()[16]) for stat in threads}
+    assert (len(pids), values) == (2, {min(os.nice(0) + 10, 19)})
 
 
 def test_a_group_lives_through_real_processes(site):
@@ -233,3 +244,24 @@ def test_it_ends_when_it_is_told_to_and_reads_its_options_again(site):
     until(lambda: 'Configuration was read again' in site.rig.log('planner'), 'reload')
     assert site.rig.stop('planner') == 0
     assert 'Traceback' not in site.rig.log('planner')
+
+
+@pytest.mark.parametrize('leads', [True, False])
+def test_as_a_service_it_gives_way_to_those_of_other_sessions(leads):
+    session = pathlib.Path('/proc/self/autogroup')
+    if not session.exists():
+        pytest.skip('the kernel does not share out processors by session')
+    code = (
+        'from types import SimpleNamespace as Options\n'
+        'from gantt.cmd import planning\n'
+        'planning.lower_priority(Options(planner=Options(nice=7, memory_mb=8192)))\n'
+        f'print(open("{session}").read())'
+    )
+    printed = subprocess.run(
+        [sys.executable, '-c', code],
+        start_new_session=leads,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert (printed.split()[-1] == '7') is leads
