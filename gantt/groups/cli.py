@@ -11,7 +11,7 @@ from typing import Any
 from gantt.cli import base, decisions, parsing, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, OutcomeUnknown, load_body
 from gantt.cli.text import TextColumn
-from gantt.groups import plan_lines
+from gantt.groups import plan_lines, plan_picture
 
 #: Seconds to wait for a plan, and for the transfer of its answer.
 BUDGET_SECONDS, GRACE_SECONDS = 60, 15
@@ -281,11 +281,19 @@ class GroupShow(base.Base):
             choices=plan_lines.STATES,
             help='of its members only those that are so; may be repeated',
         ),
+        base.arg(
+            '--picture',
+            action='store_true',
+            help='draw its plan: domains as columns, hosts as boxes, members on them',
+        ),
+        base.arg('--svg', action='store_true', help='print that picture as SVG, for a file'),
     )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """GET the group and its plan, and print both."""
+        """GET the group and its plan, and print both, or a picture of the plan."""
         args = parsed_args
+        if args.picture or args.svg:
+            args.check = True
         group = self.endpoint.get(self.path_of(args.group))
         plan = self._plan(args)
         if plan is not None and args.state:
@@ -293,7 +301,15 @@ class GroupShow(base.Base):
                 member for member in plan['members'] if member['state'] in args.state
             ]
         lines = plan_lines.group_lines(group)
-        if plan is None:
+        if args.picture or args.svg:
+            if plan is None:
+                raise Failure(f'there is nothing to draw: group {args.group} has no plan')
+            lines = (
+                plan_picture.svg_lines(plan)
+                if args.svg
+                else [*lines, '', *plan_picture.text_lines(plan, self.width)]
+            )
+        elif plan is None:
             lines += plan_lines.consumer_lines(group['members'])
             if args.check:
                 lines.append(plan_lines.NOT_CHECKED_TEXT)

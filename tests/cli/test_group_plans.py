@@ -4,15 +4,18 @@
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 
+from gantt.groups import plan_picture
 from tests.cli.conftest import Gantt, Run, run
 from tests.cli.test_golden import compare
 from tests.http.site import Site, fixed
 
 GROUP = fixed(7)
+SVG = '{http://www.w3.org/2000/svg}'
 WEB = {'resources': {'VCPU': 1, 'MEMORY_MB': 1024}}
 DB = {'resources': {'VCPU': 4, 'MEMORY_MB': 4096}}
 NEEDS = ('--resource', 'VCPU=1', '--resource', 'MEMORY_MB=1024')
@@ -227,6 +230,57 @@ def test_places_are_held_longer_and_given_back(gantt: Gantt, file: Any) -> None:
     assert gantt('group', 'plans').out == 'no group has a plan\n'
     gone = gantt('group', 'release', GROUP)
     assert gone.code == 1 and 'gantt.not_found' in gone.err
+
+
+# -- pictures ---------------------------------------------------------------------------------
+def test_a_plan_is_drawn_with_domains_hosts_and_members(gantt: Gantt, file: Any) -> None:
+    assert gantt('group', 'plan', file(3)).code == 0
+    where = {member['name']: member for member in shown(gantt)['plan']['members']}
+    drawn = gantt('group', 'show', GROUP, '--picture').out
+    for name, member in where.items():
+        assert f'({name})' in drawn
+        assert f'+- {member["host"]} -' in drawn
+    assert max(map(len, drawn.splitlines())) <= 80
+    assert '!' not in drawn.replace('with ! violates', '')
+
+    picture = gantt('group', 'show', GROUP, '--svg').out
+    root = ElementTree.fromstring(picture)
+    texts = [element.text for element in root.iter(f'{SVG}text')]
+    assert {*where, *(member['host'] for member in where.values())} <= set(texts)
+    kinds = [element.get('class') for element in root.iter(f'{SVG}rect')]
+    assert kinds.count('chip planned') == 4
+    assert kinds.count('host') == len({member['host'] for member in where.values()})
+
+
+def test_a_picture_marks_who_violates_a_policy_and_who_has_no_place() -> None:
+    members = [
+        {'name': name, 'host': host, 'state': state, 'levels': {'rack': 'r<1>'}}
+        for name, host, state in (
+            ('web-1', 'cmp-1', 'running'),
+            ('web-2', 'cmp-1', 'planned'),
+            ('a-name-that-is-longer-than-a-column', 'cmp-2', 'created'),
+            ('db', '', 'lost'),
+        )
+    ]
+    line = {'line': 'anti-affinity', 'is_hard': True, 'members': ['web-2']}
+    plan = {'group': GROUP, 'revision': 1, 'members': members, 'violated': [line], 'decided': None}
+    drawn = plan_picture.text_lines(plan, 40)
+    assert '| [web-1] (web-2!)' in '\n'.join(drawn)
+    assert drawn[-3:] == [
+        'without a place: db',
+        'violated: anti-affinity: only a move of',
+        '  web-2 could mend it',
+    ]
+    root = ElementTree.fromstring('\n'.join(plan_picture.svg_lines(plan)))
+    kinds = [element.get('class') for element in root.iter(f'{SVG}rect')]
+    assert kinds.count('chip planned violating') == 1
+    assert 'r<1>' in [element.text for element in root.iter(f'{SVG}text')]
+
+
+def test_without_a_plan_there_is_nothing_to_draw(gantt: Gantt) -> None:
+    assert gantt('group', 'create', '--uuid', GROUP, '--policy', 'affinity', 'x').code == 0
+    refused = gantt('group', 'show', GROUP, '--svg')
+    assert refused.code == 1 and 'there is nothing to draw' in refused.err
 
 
 # -- what is wrong --------------------------------------------------------------------------
