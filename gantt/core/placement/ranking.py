@@ -354,9 +354,6 @@ class ScorePart:
         raw, scaled = float(self.raw.item(i)), self.scaled
         if scaled is None:
             return raw, 0.0, 0.0
-        if self.is_plain:
-            share = scaled.item(i)
-            return raw, share, share
         if self.is_negated:
             weight = scaled.item(i)
             return raw, 0.0 - weight, weight
@@ -537,7 +534,11 @@ class Ranking:
         """Return the total of one survivor, then raw value, share and weight per weigher in use."""
         line = [self.total.item(i)]
         for _, part in self._parts_used():
-            line += part.line(i)
+            if part.is_plain and part.scaled is not None:  # most are
+                share = part.scaled.item(i)
+                line += float(part.raw.item(i)), share, share
+            else:
+                line += part.line(i)
         return line
 
     @property

@@ -400,6 +400,8 @@ class Run:
         settings, total = self.pipeline.settings, ranking.total
         count = max(self.request.alternates + 1, FINALISTS, settings.subset_size)
         best = ranking.best(max(count, self.subset))
+        if self.subset == 1 and not settings.shuffle_best:
+            return best, best[0]
         pick, among = best[0], best[: self.subset]
         # Workers that lose races see the same hosts equal, and in the same order.
         shuffles = settings.shuffle_best or self.draw.spread > 1

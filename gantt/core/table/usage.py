@@ -73,11 +73,14 @@ class UnreportedPicks:
     def note(self, provider_id: int, claims: Iterable[str], reported_at: float) -> None:
         """Note that claims were committed on a host whose last report was at ``reported_at``."""
         picks = dict.fromkeys(claims, reported_at)
-        if picks:
-            self._picks.setdefault(provider_id, {}).update(picks)
-            self._oldest_report[provider_id] = min(
-                reported_at, self._oldest_report.get(provider_id, reported_at)
-            )
+        noted = self._picks.get(provider_id)
+        if noted is not None:
+            noted.update(picks)
+            if picks and reported_at < self._oldest_report[provider_id]:
+                self._oldest_report[provider_id] = reported_at
+        elif picks:
+            self._picks[provider_id] = picks
+            self._oldest_report[provider_id] = reported_at
 
     def drop(self, provider_id: int, claim_id: str) -> None:
         """Drop a claim that was removed or that its host has reported."""
