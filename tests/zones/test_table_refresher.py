@@ -13,6 +13,7 @@ from gantt.core.filters.base import Filter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
+from gantt.zones.client import bounded_network
 from gantt.zones.service.offers.local_hosts import OFFER_AGE_MAX_SECONDS
 from gantt.zones.service.request_lock import SPARE_SECONDS, PendingZoneRequest
 from tests.world import a_request
@@ -127,3 +128,24 @@ def test_what_was_looked_at_before_others_had_left_a_request_is_looked_at_anew(t
     assert top.store.zone_requests.open_request(row).outcome is None
     assert top.select(request).outcome is Outcome.PLACED
     assert len(queries) == 2
+
+
+def test_head_and_body_of_a_call_are_sent_together():
+    class Line:
+        sent: list[bytes] = []
+
+        def write(self, buffer, timeout):
+            self.sent.append(bytes(buffer))
+
+        def read(self, most, timeout):
+            return b'answer'
+
+    line = Line()
+    stream = bounded_network._BoundedStream(line, bounded_network._CallDeadline(), '')
+    stream.write(b'head')
+    stream.write(b'body')
+    assert stream.read(10) == b'answer'
+    assert stream.read(10) == b'answer'
+    assert line.sent == [b'headbody']
+    stream.write(b'x' * (bounded_network.WRITE_BUFFER_BYTES_MAX + 1))
+    assert len(line.sent) == 2, 'what is long does not wait'

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+import httpcore2 as httpcore
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages.zone_step import ZoneExplanation
 from gantt.core.trace import traceparent
-from gantt.zones.client.connections import ConnectError, HttpConnections
+from gantt.zones.client.bounded_network import BoundedNetwork
 from gantt.zones.client.credentials import ZoneTls
 from gantt.zones.model.messages import (
     HostDigestsPage,
@@ -41,8 +42,10 @@ T = TypeVar('T')
 #: Bodies of calls about a request.
 Body = TypeVar('Body', ZoneEvaluation, ZoneAllocation, ZoneCapacityOf)
 
-#: Maximum bytes of one answer.
-ANSWER_BYTES_MAX = 4 << 20
+#: Maximum bytes of one answer; timeout of connecting, in seconds.
+ANSWER_BYTES_MAX, CONNECT_SECONDS = 4 << 20, 2.0
+#: Maximum number of connections to the zones of one credential together, and of those kept open.
+CONNECTIONS_MAX, IDLE_CONNECTIONS_MAX = 128, 64
 NO_HEADERS: Mapping[str, str] = {}
 #: Milliseconds after which a busy zone is called again; it need not send a hint.
 BUSY_RETRY_AFTER_MS = 50
@@ -50,7 +53,7 @@ HEADERS = {'OpenStack-API-Version': 'scheduler 1.0', 'Accept-Encoding': 'identit
 #: Bytes of the id of one call within a trace.
 CALL_ID_BYTES = 8
 #: Header of each answer with the uuid of the zone.
-ZONE_HEADER = 'gantt-zone'
+ZONE_HEADER = b'gantt-zone'
 #: Error code of a zone's refusal -> exception here.
 _ERRORS_BY_CODE: Mapping[str, type[exceptions.GanttError]] = {
     'gantt.offer_gone': exceptions.OfferGone,
@@ -61,7 +64,15 @@ _ERRORS_BY_CODE: Mapping[str, type[exceptions.GanttError]] = {
 }
 
 #: Errors that count as no answer.
-_NO_ANSWER = (OSError, ValueError)
+_NO_ANSWER = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+    httpcore.ProxyError,
+    OSError,
+    ValueError,
+)
 
 
 class Credentials(Protocol):
@@ -124,14 +135,14 @@ class HttpZones:
         #: Zone and call -> path, ETag and answer of the last one.
         self._last_answers: dict[tuple[str, str], tuple[str, str, Any]] = {}
         #: By credential; the files of one are read with the first connection.
-        self._pools: dict[str, HttpConnections] = {}
+        self._pools: dict[str, tuple[BoundedNetwork, httpcore.ConnectionPool]] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
         """Close the connections."""
         with self._lock:
             pools, self._pools = self._pools, {}
-        for pool in pools.values():
+        for _, pool in pools.values():
             pool.close()
 
     @_with_observation
@@ -262,24 +273,29 @@ class HttpZones:
         refused.kwargs['zone'] = zone_uuid
         raise refused
 
-    def _pool_of(self, zone: ZoneRecord) -> HttpConnections:
+    def _pool_of(self, zone: ZoneRecord) -> tuple[BoundedNetwork, httpcore.ConnectionPool]:
         """Return the connections to the zones of one credential.  :raises Misconfigured: of that"""
         with self._lock:
-            pool = self._pools.get(zone.credential)
-        if pool is not None:
-            return pool
+            connections = self._pools.get(zone.credential)
+        if connections is not None:
+            return connections
         tls = self._credentials.tls(zone)
-        pool = HttpConnections(tls.context, tls.pin, answer_bytes_max=ANSWER_BYTES_MAX)
+        network = BoundedNetwork(tls.pin)
+        pool = httpcore.ConnectionPool(
+            ssl_context=tls.context,
+            max_connections=CONNECTIONS_MAX,
+            max_keepalive_connections=IDLE_CONNECTIONS_MAX,
+            network_backend=network,
+        )
         with self._lock:
-            return self._pools.setdefault(zone.credential, pool)
+            return self._pools.setdefault(zone.credential, (network, pool))
 
-    def _forget(self, zone: ZoneRecord, pool: HttpConnections) -> None:
+    def _forget(self, zone: ZoneRecord, pool: httpcore.ConnectionPool) -> None:
         """Read the files of a credential anew; calls in progress keep their connections."""
         with self._lock:
-            if not zone.credential or self._pools.get(zone.credential) is not pool:
-                return
-            del self._pools[zone.credential]
-        pool.close()
+            connections = self._pools.get(zone.credential)
+            if zone.credential and connections is not None and connections[1] is pool:
+                del self._pools[zone.credential]
 
     def _exchange(
         self,
@@ -299,20 +315,33 @@ class HttpZones:
         if content is not None:
             headers['Content-Type'] = 'application/json'
         url = f'{zone.url.rstrip("/")}/zone/v1{path}'
-        pool = self._pool_of(zone)
+        seconds = max(end - time.monotonic(), 0.001)
+        bounds = {'connect': min(CONNECT_SECONDS, seconds), 'pool': seconds}
+        network, pool = self._pool_of(zone)
         try:
-            answer = pool.call(method, zone.url, f'/zone/v1{path}', headers, content, end)
+            with (
+                network.deadline(end),
+                pool.stream(
+                    method,
+                    url,
+                    headers=list(headers.items()),
+                    content=content,
+                    extensions={'timeout': bounds},
+                ) as response,
+            ):
+                data = _read_body(response)
+                status, zone_uuid = response.status, _header(response, ZONE_HEADER)
+                etag = _header(response, b'etag')
         except _NO_ANSWER as e:
-            if isinstance(e, ConnectError):
+            if isinstance(e, httpcore.ConnectError):
                 self._forget(zone, pool)  # there may be other certificates by now
             problem = str(e) or type(e).__name__
             raise exceptions.Unavailable(f'{url}: no answer: {problem}') from None
-        zone_uuid = answer.headers.get(ZONE_HEADER, '')
         if zone.uuid and zone_uuid != zone.uuid:
             raise exceptions.Unavailable(
                 f'{url}: expected the zone {zone.uuid}; got {zone_uuid!r:.60}'
             )
-        return answer.status, answer.body, answer.headers.get('etag', ''), zone_uuid
+        return status, data, etag, zone_uuid
 
 
 def _decode_answer(zone: ZoneRecord, status: int, data: bytes, answer: type[T]) -> T:
@@ -321,6 +350,22 @@ def _decode_answer(zone: ZoneRecord, status: int, data: bytes, answer: type[T]) 
     except (msgspec.MsgspecError, RecursionError) as e:
         problem = f'zone {zone.name}: an answer ({status}) cannot be read: {e}'
         raise exceptions.Unavailable(problem) from None
+
+
+def _read_body(response: httpcore.Response) -> bytes:
+    """Return the body, within its bounds.  :raises ValueError:"""
+    data = bytearray()
+    for part in response.iter_stream():
+        data += part
+        if len(data) > ANSWER_BYTES_MAX:
+            raise ValueError(f'the answer has more than {ANSWER_BYTES_MAX} bytes')
+    return bytes(data)
+
+
+def _header(response: httpcore.Response, name: bytes) -> str:
+    """Return the first value of a header, with its name in lower case; '': there is none."""
+    values = [value for header_name, value in response.headers if header_name.lower() == name]
+    return values[0].decode('ascii', 'replace') if values else ''
 
 
 def refusal_of(url: str, status: int, data: bytes) -> exceptions.GanttError:
