@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gantt import exceptions, plugin_loader
-from gantt.core.filters.affinity import DifferentHostFilter
-from gantt.core.filters.base import Filter, PerHostFilter, RelaxableFilter
+from gantt.core.filters.affinity import DifferentHostFilter, ServerGroupAntiAffinityFilter
+from gantt.core.filters.base import Filter, PairwiseFilter, PerHostFilter, RelaxableFilter
 from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.placement.place import undo_decision
@@ -384,6 +384,21 @@ def test_a_rule_made_from_one_of_ours_is_asked_whatever_concerns_that_one():
     assert hosts_of(decide(table, a_request(), Pipeline([Hinted()], []))) == ['cmp-1']
 
 
+class FarApart(ServerGroupAntiAffinityFilter):
+    """A rule of somebody else, made from one of ours that names the rows that it removes."""
+
+    def mask_for(self, hosts, spec, consumer):
+        return np.array([False, True])
+
+
+def test_a_rule_made_from_one_that_names_rows_is_asked_for_its_mask():
+    group = GroupRef(uuid=an_id(9), policy=Policy.ANTI_AFFINITY)
+    table, request = a_table(a_host(1, ram=65536), a_host(2)), a_request(group=group)
+    nearer = Pipeline([ServerGroupAntiAffinityFilter()], [])
+    assert hosts_of(decide(table.copy(), request, nearer)) == ['cmp-1']
+    assert hosts_of(decide(table, request, Pipeline([FarApart()], []))) == ['cmp-2']
+
+
 class GivesUp(RelaxableFilter):
     """Has a say about requests with a hint, and gives its only rule up."""
 
@@ -410,6 +425,11 @@ class Broken(Filter):
         raise RuntimeError('out of cheese')
 
 
+class BrokenNames(PairwiseFilter):
+    def removed_for(self, hosts, spec, consumer):
+        return [len(hosts)]
+
+
 class WrongShape(Filter):
     def mask(self, hosts, spec):
         return np.ones(len(hosts) + 1, bool)
@@ -425,7 +445,7 @@ class NotANumber(Weigher):
         return np.full(len(rows), np.nan)
 
 
-@pytest.mark.parametrize('plugin', [Broken, WrongShape, WrongType, NotANumber])
+@pytest.mark.parametrize('plugin', [Broken, BrokenNames, WrongShape, WrongType, NotANumber])
 def test_a_plugin_that_fails_fails_that_request_and_is_named(plugin):
     table = a_table(a_host(1), a_host(2))
     before = state_of(table)
@@ -437,7 +457,7 @@ def test_a_plugin_that_fails_fails_that_request_and_is_named(plugin):
     assert state_of(table) == before
 
 
-@pytest.mark.parametrize('plugin', [Broken, WrongShape, NotANumber])
+@pytest.mark.parametrize('plugin', [Broken, BrokenNames, WrongShape, NotANumber])
 def test_a_failing_plugin_may_be_skipped_and_the_decision_says_so(plugin):
     parts = ([plugin()], []) if issubclass(plugin, Filter) else ([], [plugin()])
     pipeline = Pipeline(*parts, PipelineSettings(skip_failing=True))

@@ -42,11 +42,11 @@ class ServerGroupAntiAffinityFilter(PairwiseFilter):
     def concerns(self, spec: RequestSpec) -> bool:
         return _has_policy(spec, Policy.ANTI_AFFINITY)
 
-    def mask_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> BoolArray | None:
+    def removed_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> list[int]:
         group = spec.group
         if group is None or not self.concerns(spec):
-            return None
-        return all_but(hosts, rows_with_members(hosts, group, consumer, group.max_per_host))
+            return []
+        return rows_with_members(hosts, group, consumer, group.max_per_host)
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
         assert spec.group is not None

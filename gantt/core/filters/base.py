@@ -240,6 +240,10 @@ class PairwiseFilter(Filter):
 
     def mask_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> BoolArray | None:
         """Return the mask of :meth:`Filter.mask`, for one member."""
+        return all_but(hosts, self.removed_for(hosts, spec, consumer))
+
+    def removed_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> list[int]:
+        """Return the rows that do not pass, each once: of a rule without a mask of its own."""
         raise NotImplementedError
 
 

@@ -165,31 +165,24 @@ class FilterRun:
             counts = list(prefix_mask)
         self.is_last = last and self._prefix_counts is None
         volatile, applies, zero_counts = pipeline.is_volatile, self._applies, pipeline.zero_counts
-        local = pipeline.local
+        masks = self._masks
         self._consumer = consumer
         self._has_excluded = False
-        alive, masks = self.alive, self._masks
         for k in range(start, len(applies)):
             if not last and self._prefix_counts is None and volatile[k]:
                 self._store_prefix(k, counts)
             if not self.left or not applies[k]:
                 counts.append(zero_counts[k])
                 continue
+            if k in pipeline.named_removals and k != self._excluded[0]:
+                counts.append(self._remove_named(k, consumer))
+                continue
             mask = masks[k] if k in masks else self._evaluate_for(k, consumer)
             if mask is None:
                 self._masks_before_relaxable.pop(k, None)
                 counts.append(zero_counts[k])
                 continue
-            if volatile[k] and not local[k]:
-                self._is_local = False
-            after = np.logical_and(alive, mask)
-            survivors = int(np.count_nonzero(after))
-            removed, self.left = self.left - survivors, survivors
-            if removed:
-                self._raise_verdict(k)
-                self.alive = alive = after
-                self._alive_bytes = after.view(np.uint8)
-            counts.append(self._record_removed(k, removed) if removed else zero_counts[k])
+            counts.append(self._remove_by_mask(k, mask))
         if not last and self._prefix_counts is None:
             self._store_prefix(len(applies), counts)
         self._raise_verdict(PASSED_VERDICT)
@@ -508,6 +501,40 @@ class FilterRun:
         except Exception as e:
             self._skip_failed_plugin(rule.name, e)
             return count
+
+    def _remove_by_mask(self, k: int, mask: BoolArray) -> FilterCount:
+        """Remove the hosts that do not pass the mask of a filter; return its count."""
+        pipeline = self.pipeline
+        if pipeline.is_volatile[k] and not pipeline.local[k]:
+            self._is_local = False
+        after = np.logical_and(self.alive, mask)
+        survivors = int(np.count_nonzero(after))
+        removed, self.left = self.left - survivors, survivors
+        if not removed:
+            return pipeline.zero_counts[k]
+        self._raise_verdict(k)
+        self.alive = after
+        self._alive_bytes = after.view(np.uint8)
+        return self._record_removed(k, removed)
+
+    def _remove_named(self, k: int, consumer: str) -> FilterCount:
+        """Remove the few rows that a filter names, without a mask; return its count."""
+        rule = self.pipeline.named_removals[k]
+        try:
+            named = rule.removed_for(self.table, self.spec, consumer)
+            rows = np.array(named, np.int64)
+            rows = rows[self.alive[rows]]
+        except Exception as e:
+            self._skip_failed_plugin(rule.name, e)
+            return self.pipeline.zero_counts[k]
+        if named:
+            self._is_local = False
+        if not len(rows):
+            return self.pipeline.zero_counts[k]
+        self.alive[rows] = False
+        self.verdict[rows] = k
+        self.left -= len(rows)
+        return self._record_removed(k, len(rows))
 
     def _evaluate_for(self, k: int, consumer: str) -> BoolArray | None:
         rule = self.pipeline.filters[k]

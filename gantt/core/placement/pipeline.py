@@ -13,6 +13,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.filters.base import (
     Filter,
+    PairwiseFilter,
     RelaxableFilter,
     is_per_host,
     is_volatile,
@@ -268,6 +269,12 @@ class Pipeline:
         self.conditional_filters = [
             k for k, f in enumerate(self.filters) if _is_conditional(type(f))
         ]
+        #: Filters that name the rows that they remove.
+        self.named_removals = {
+            k: f
+            for k, f in enumerate(self.filters)
+            if isinstance(f, PairwiseFilter) and type(f).mask_for is PairwiseFilter.mask_for
+        }
         self.has_detail = [type(f).detail is not Filter.detail for f in self.filters]
         self.general_reasons = [_general_reason(f) for f in self.filters]
         self.zero_counts = [FilterCount(f.name, 0, '') for f in self.filters]
