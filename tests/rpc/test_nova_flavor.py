@@ -5,7 +5,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.messages.tree_request import ResourceGroup
-from gantt.nova.wire import flavor as nova_flavor
+from gantt.nova.model import flavor as nova_flavor
 
 
 def a_flavor(specs=None, **columns):

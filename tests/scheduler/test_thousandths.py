@@ -14,7 +14,7 @@ from gantt.core.messages.resource_classes import MILLI_VCPU, Inventory, format_a
 from gantt.core.messages.topology_request import Affinity
 from gantt.core.records.decision import Outcome
 from gantt.core.topology import read
-from gantt.nova.wire import flavor
+from gantt.nova.model import flavor
 from tests.builders import CLEAN
 from tests.scheduler.stores import KINDS, store_of
 from tests.world import Host, World, a_request

@@ -16,6 +16,7 @@ from gantt.core.messages.base import TEXT_MAX
 from gantt.core.messages.report import IO_WORKLOAD, RegisterHost, ReportedMetric
 from gantt.core.messages.report import Hypervisor as Runs
 from gantt.core.messages.resource_classes import AMOUNT_MAX, RATIO_MAX, Inventory
+from gantt.nova.model import flavor as nova_flavor
 from gantt.nova.model.events import NovaGuest
 from gantt.nova.source import reading
 from gantt.nova.source.nova_api_types import (
@@ -27,7 +28,6 @@ from gantt.nova.source.nova_api_types import (
     ApiService,
 )
 from gantt.nova.source.reading import HostNames, NovaSnapshot
-from gantt.nova.wire import flavor as nova_flavor
 
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
 SOURCE_NAME = 'nova'

@@ -5,6 +5,7 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.core.messages import base
+from gantt.nova.model import flavor as nova_flavor
 from gantt.nova.model.events import (
     AggregateDeleted,
     AggregatesUpdated,
@@ -14,7 +15,6 @@ from gantt.nova.model.events import (
     NovaAggregate,
     NovaGuest,
 )
-from gantt.nova.wire import flavor as nova_flavor
 from gantt.nova.wire.objects import fields, objects, optional_fields
 from gantt.rpc import wire
 

@@ -27,7 +27,7 @@ from gantt.core.messages.request import (
     RequestSpec,
     SelectDestinations,
 )
-from gantt.nova.wire import flavor as nova_flavor
+from gantt.nova.model import flavor as nova_flavor
 from gantt.nova.wire import legacy, remembered
 from gantt.nova.wire.objects import Topology, fields, objects, optional_fields, topology_of
 from gantt.nova.wire.remembered import CommonCall, Translations
@@ -195,8 +195,14 @@ def _converted_spec(
     )
     hints = _hints(spec.get('scheduler_hints'))
     image_properties = nova_flavor.image_properties(properties, 'spec_obj.image.properties')
-    flavor_request = nova_flavor.requested_resources(
-        flavor, image_properties, volume=bool(spec.get('is_bfv'))
+    needs = nova_flavor.needs_of(
+        flavor,
+        {
+            'uuid': image.get('id'),
+            'properties': image_properties,
+            'disk_format': image.get('disk_format') or '',
+        },
+        volume=bool(spec.get('is_bfv')),
     )
     destination = optional_fields(
         spec.get('requested_destination'), 'Destination', 'spec_obj.requested_destination'
@@ -207,10 +213,8 @@ def _converted_spec(
     if group and 'group' in hints:
         hints['group'] = [group['uuid']]  # the caller found the group by the hint, by name perhaps
     return {
-        'resources': flavor_request.resources,
-        'required_traits': flavor_request.required,
-        'forbidden_traits': flavor_request.forbidden,
-        'tree': (_resource_groups(flavor_request) | _tree_constraints(spec)) or None,
+        **needs,
+        'tree': (needs['tree'] | _tree_constraints(spec)) or None,
         'project_id': spec.get('project_id'),
         'user_id': spec.get('user_id'),
         'purpose': purpose,
@@ -220,16 +224,6 @@ def _converted_spec(
         'ignore_hosts': list(dict.fromkeys([*ignore, *_hosts_tried(spec)])),
         'destination': _destination(destination),
         'group': group,
-        'flavor': {
-            'name': flavor.get('name') or '',
-            'extra_specs': nova_flavor.extra_specs(flavor),
-        },
-        'image': {
-            'uuid': image.get('id'),
-            'properties': image_properties,
-            'disk_format': image.get('disk_format') or '',
-        },
-        'volume_backed': bool(spec.get('is_bfv')),
         'hints': hints,
         'devices': devices(spec),
         'networks': networks(spec),
@@ -242,14 +236,6 @@ def _refuse_unsupported(spec: dict[str, Any]) -> None:
             'spec_obj.requested_resources',
             'expected none: bandwidth of ports and accelerators cannot be placed by this version',
         )
-
-
-def _resource_groups(flavor_request: nova_flavor.FlavorRequest) -> dict[str, Any]:
-    """Return numbered groups of a flavor as fields of ``spec.tree``; empty without groups."""
-    if not flavor_request.groups:
-        return {}
-    groups = {suffix: group.as_group() for suffix, group in flavor_request.groups.items()}
-    return {'groups': groups, 'group_policy': flavor_request.policy or None}
 
 
 def _tree_constraints(spec: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,35 @@ def requested_resources(
     return flavor_request
 
 
+def needs_of(flavor: dict[str, Any], image: dict[str, Any], *, volume: bool) -> dict[str, Any]:
+    """Return what a flavor and an image need, as fields of our spec.
+
+    Nova's topic and descriptions of groups both have it from here, so that a create is as planned.
+
+    :param image: fields of our image, its properties all text
+    :param volume: see :func:`requested_resources`
+    :raises InvalidMessage: names the field
+    """
+    flavor_request = requested_resources(flavor, image.get('properties') or {}, volume=volume)
+    return {
+        'resources': flavor_request.resources,
+        'required_traits': flavor_request.required,
+        'forbidden_traits': flavor_request.forbidden,
+        'tree': _resource_groups(flavor_request),
+        'flavor': {'name': flavor.get('name') or '', 'extra_specs': extra_specs(flavor)},
+        'image': image,
+        'volume_backed': volume,
+    }
+
+
+def _resource_groups(flavor_request: FlavorRequest) -> dict[str, Any]:
+    """Return numbered groups of a flavor as fields of ``spec.tree``; empty without groups."""
+    if not flavor_request.groups:
+        return {}
+    groups = {suffix: group.as_group() for suffix, group in flavor_request.groups.items()}
+    return {'groups': groups, 'group_policy': flavor_request.policy or None}
+
+
 def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
     """Check that a guest's claim has the amounts that Nova builds its NUMA cells of.
 
