@@ -558,7 +558,7 @@ class HostCache:
         :param pools: written or read: picks of these claims laid over them are included by now
         """
         table = self.working
-        settled, others = table.commit_picks(stepped, claims, written)
+        settled, others = table.commit_picks(stepped, claims, written) if stepped else ([], [])
         pairs, whole_rows = self._compare_with_known(chain(rows, others), written)
         self._note_versions(chain((row for _, row in settled), whole_rows))
         pending_ids = chain.from_iterable(table.pending_claims_of(row.id) for _, row in pairs)

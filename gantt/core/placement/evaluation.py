@@ -56,7 +56,8 @@ class FilterRun:
     def __init__(self, table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> None:
         self.table = table
         self.pipeline = pipeline
-        pipeline.index_distrusted()
+        if pipeline.indexed_distrusted < len(pipeline.distrusted):
+            pipeline.index_filters()
         self.spec, self.added = prefilters.rewrite_spec(spec, table, pipeline.settings.prefilters)
         forced = bool(spec.force_hosts or spec.force_nodes)
         # A rebuild names its host by force and is checked all the same.

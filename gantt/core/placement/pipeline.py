@@ -190,7 +190,7 @@ class Pipeline:
             key=lambda f: not f.pairwise,
         )
         self.filters = [*(f for f in filters if not isinstance(f, RelaxableFilter)), *relaxable]
-        self._index_filters()
+        self.index_filters()
 
     def of_kind(self, kind: RequestKind) -> 'Pipeline':
         """Return the filters and weighers that concern such requests, with the same digest."""
@@ -244,10 +244,13 @@ class Pipeline:
             self._shuffling = pipeline
         return self._shuffling
 
-    def _index_filters(self) -> None:
-        """Index properties of the filters by their position in the order."""
+    def index_filters(self) -> None:
+        """Index properties of the filters by their position in the order.
+
+        Those that are distrusted are evaluated whole, for each member.
+        """
         distrusted = frozenset(self.distrusted)
-        self._indexed_distrusted = len(distrusted)
+        self.indexed_distrusted = len(distrusted)
         self.is_volatile = [is_volatile(f) or f.name in distrusted for f in self.filters]
         self.local = [f.local and not f.pairwise and f.name not in distrusted for f in self.filters]
         #: Filters that evaluate host by host.
@@ -280,11 +283,6 @@ class Pipeline:
         self.zero_counts = [FilterCount(f.name, 0, '') for f in self.filters]
         self.inside = layout_settings_of(self.filters)
         self._applying: dict[tuple[Purpose, bool], list[bool]] = {}
-
-    def index_distrusted(self) -> None:
-        """Evaluate whole, for each member, filters that are distrusted since the last call."""
-        if self._indexed_distrusted < len(self.distrusted):
-            self._index_filters()
 
     def in_order(self, names: Sequence[str]) -> 'Pipeline':
         """Return the filters in another order; the pipeline itself where equal or names differ.

@@ -772,7 +772,7 @@ def claims_of(
             )
             continue
         host = table.host_state(member.row)
-        amounts = member.amounts(resources)
+        amounts = {chosen.provider_id: host_amounts, **other_amounts}
         claim, generation = host.claim(request, member.member, attempt, amounts), None
         if held_amounts := decision.held.get(member.consumer):
             claim = inheritance.with_inherited(claim, held_amounts)
