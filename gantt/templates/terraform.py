@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of Terraform and OpenTofu, as ``terraform show -json`` prints them.
+
+Instances that are to be created become members, those of one resource that are alike one member
+with a count; server groups become policies.  Form of the plan: version 1 of
+https://developer.hashicorp.com/terraform/internals/json-format
+
+The id of a server group is not known before it is made, so that the plan does not say which group
+an instance is in: the configuration does, by references, through variables and outputs of modules.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gantt import exceptions
+from gantt.core.messages.policy_set import MEMBERS_MAX
+from gantt.groups.model import group_description
+from gantt.nova.model import flavor as nova_flavor
+from gantt.templates.flavors import Flavors
+from gantt.templates.imported import ImportedGroup
+
+_INSTANCE, _GROUP = 'openstack_compute_instance_v2', 'openstack_compute_servergroup_v2'
+_SOFT = 'soft-'
+_POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
+#: Key of metadata whose value, as JSON, has fields of the member: its count, its own policies.
+_METADATA_KEY = 'gantt'
+_METADATA_FIELDS = ('count', 'policies', 'alternatives')
+_GROUP_REFERENCE = re.compile(rf'{_GROUP}\.([\w-]+)(?:\[(?:"([^"]*)"|(\d+))\])?')
+_MODULE_STEP = re.compile(r'module\.([\w-]+)(?:\[(?:"([^"]*)"|(\d+))\])?')
+#: Most modules that a reference goes through.
+_DEPTH_MAX = 32
+#: References by which instances of a resource differ.
+_OWN_KEY = ('each.key', 'each.value', 'count.index')
+
+Key = str | int | None
+
+
+class _Step(NamedTuple):
+    """A module below another; ``key`` of count or for_each."""
+
+    name: str
+    key: Key
+
+
+Path = tuple[_Step, ...]
+
+
+class _Resource(NamedTuple):
+    """A resource that is to be made.
+
+    :ivar unknown: as ``after``, True where a value is not known before it is made
+    """
+
+    address: str
+    path: Path
+    name: str
+    key: Key
+    after: dict[str, Any]
+    unknown: dict[str, Any]
+
+    def value(self, field: str) -> Any:
+        """Return a value; None: it has none.  :raises InvalidMessage: it is not known yet"""
+        value = self.after.get(field)
+        if value is None and self.unknown.get(field):
+            raise exceptions.invalid(
+                f'{self.address}.{field}', 'is not known before apply; expected a value'
+            )
+        return value
+
+
+def convert(document: Any, flavors: Flavors) -> ImportedGroup:
+    """Return the group that a plan is to make.
+
+    :raises InvalidMessage: names the address of the resource and what was expected there
+    """
+    version = str(document.get('format_version', '')) if isinstance(document, dict) else ''
+    if not version.startswith('1.'):
+        raise exceptions.invalid(
+            'format_version',
+            f'expected 1, as "terraform show -json PLAN" prints it; got {version or "none"}',
+        )
+    return _Conversion(document, flavors).group()
+
+
+class _Conversion:
+    """Conversion of one plan."""
+
+    def __init__(self, document: dict[str, Any], flavors: Flavors) -> None:
+        self._root = _object(_object(document, 'configuration'), 'root_module')
+        self._flavors = flavors
+        self._left_out: list[str] = []
+        created = list(self._created(document))
+        self._instances = [resource for kind, resource in created if kind == _INSTANCE]
+        self._groups = [resource for kind, resource in created if kind == _GROUP]
+
+    def group(self) -> ImportedGroup:
+        """Return the group.  :raises InvalidMessage:"""
+        if not self._instances:
+            raise exceptions.invalid(
+                'resource_changes', f'expected an {_INSTANCE} that is to be created; there is none'
+            )
+        if len(self._instances) > MEMBERS_MAX:
+            raise exceptions.invalid(
+                'resource_changes',
+                f'expected at most {MEMBERS_MAX} instances that are created; '
+                f'got {len(self._instances)}',
+            )
+        members: dict[str, dict[str, Any]] = {}
+        addresses: dict[str, list[str]] = {}
+        names_by_group: dict[str, list[str]] = {}
+        policies: list[dict[str, Any]] = []
+        for alike in self._alike_instances():
+            name = self._member_name(alike, members)
+            first = alike[0]
+            member, own_policies = self._member(first, name, len(alike))
+            members[name] = member
+            addresses[name] = [instance.address for instance in alike]
+            policies += own_policies
+            group = self._group_of(first)
+            if group is not None:
+                names_by_group.setdefault(group.address, []).append(name)
+        subgroups: dict[str, list[str]] = {}
+        for group in self._groups:
+            names = names_by_group.get(group.address)
+            if not names:
+                self._left_out.append(f'{group.address}: no instance that is created is in it')
+                continue
+            subject = names[0]
+            if len(names) > 1:
+                subject = _free_name(_plain_name(group.path, group.name, group.key), members)
+                subgroups[subject] = names
+            policies.append(_policy(group, subject))
+        description = {'policies': policies, 'subgroups': subgroups, 'members': [*members.values()]}
+        description = {field: value for field, value in description.items() if value}
+        group_description.read(description, inside='description')
+        return ImportedGroup(description=description, addresses=addresses, left_out=self._left_out)
+
+    def _created(self, document: dict[str, Any]) -> Iterator[tuple[str, _Resource]]:
+        changes = document.get('resource_changes') or []
+        if not isinstance(changes, list):
+            raise exceptions.invalid('resource_changes', 'expected a list')
+        for number, change in enumerate(changes):
+            if not isinstance(change, dict) or not isinstance(change.get('change'), dict):
+                raise exceptions.invalid(f'resource_changes[{number}].change', 'expected an object')
+            kind = change.get('type')
+            if change.get('mode') != 'managed' or kind not in (_INSTANCE, _GROUP):
+                continue
+            address, actions = str(change.get('address')), change['change'].get('actions') or []
+            if 'create' not in actions:
+                self._left_out.append(f'{address}: is not created; its actions are {actions}')
+                continue
+            yield (
+                kind,
+                _Resource(
+                    address,
+                    _path(str(change.get('module_address') or '')),
+                    str(change.get('name')),
+                    change.get('index'),
+                    change['change'].get('after') or {},
+                    change['change'].get('after_unknown') or {},
+                ),
+            )
+
+    # -- members -----------------------------------------------------------------------
+    def _alike_instances(self) -> list[list[_Resource]]:
+        """Return instances of one resource with equal needs together, in the order of the plan."""
+        alike: dict[bytes, list[_Resource]] = {}
+        for instance in self._instances:
+            group = self._group_of(instance)
+            what = (
+                instance.path,
+                instance.name,
+                self._spec(instance),
+                group and group.address,
+                self._fields_of_metadata(instance),
+            )
+            alike.setdefault(msgspec.msgpack.encode(what), []).append(instance)
+        return list(alike.values())
+
+    def _member_name(self, alike: list[_Resource], taken: Mapping[str, object]) -> str:
+        first = alike[0]
+        same = [i for i in self._instances if (i.path, i.name) == (first.path, first.name)]
+        key = first.key if len(same) > len(alike) else None
+        return _free_name(_plain_name(first.path, first.name, key), taken)
+
+    def _member(
+        self, instance: _Resource, name: str, count: int
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the description of a member, and policies of its own."""
+        fields = self._fields_of_metadata(instance)
+        policies = [{'of': name, **policy} for policy in fields.pop('policies', [])]
+        member: dict[str, Any] = {'name': name}
+        if count > 1:
+            member['count'] = count
+        return {**member, **fields, 'spec': self._spec(instance)}, policies
+
+    @staticmethod
+    def _fields_of_metadata(instance: _Resource) -> dict[str, Any]:
+        metadata = instance.value('metadata') or {}
+        text = metadata.get(_METADATA_KEY)
+        if text is None:
+            return {}
+        field = f'{instance.address}.metadata.{_METADATA_KEY}'
+        try:
+            fields = msgspec.json.decode(str(text))
+        except msgspec.DecodeError as e:
+            raise exceptions.invalid(field, f'expected JSON: {e}') from None
+        policies = fields.get('policies', []) if isinstance(fields, dict) else None
+        if (
+            not isinstance(policies, list)
+            or not all(isinstance(policy, dict) for policy in policies)
+            or not set(fields) <= set(_METADATA_FIELDS)
+        ):
+            raise exceptions.invalid(
+                field, f'expected an object with {", ".join(_METADATA_FIELDS)}; policies as a list'
+            )
+        return dict(fields)
+
+    def _spec(self, instance: _Resource) -> dict[str, Any]:
+        """Return the spec of a member.  :raises InvalidMessage:"""
+        known = instance.after.get('flavor_name') or instance.after.get('flavor_id')
+        if not known:
+            raise exceptions.invalid(
+                f'{instance.address}.flavor_name', 'is not known before apply; expected a value'
+            )
+        flavor = self._flavors.get(str(known))
+        if flavor is None:
+            raise exceptions.invalid(
+                f'{instance.address}.flavor_name', f'{known!r} is not among the flavors'
+            )
+        image = {'uuid': instance.after['image_id']} if instance.after.get('image_id') else {}
+        needs = nova_flavor.needs_of(flavor, image, volume=_boots_from_volume(instance))
+        spec = {field: value for field, value in needs.items() if value}
+        zone = self._configured(instance, 'availability_zone')
+        if zone:
+            if ':' in zone:
+                raise exceptions.invalid(
+                    f'{instance.address}.availability_zone',
+                    f'expected a zone without a host, which the plan is to choose; got {zone!r}',
+                )
+            spec['availability_zone'] = zone
+        hints = self._hints(instance)
+        return spec | ({'hints': hints} if hints else {})
+
+    def _configured(self, instance: _Resource, field: str) -> Any:
+        """Return a value that the provider fills in where none is configured; None: it is not."""
+        expressions = self._expressions(instance)
+        return instance.value(field) if field in expressions else instance.after.get(field)
+
+    @staticmethod
+    def _hints(instance: _Resource) -> dict[str, list[str]]:
+        """Return hints but for the group, as lists of text."""
+        hints: dict[str, list[str]] = {}
+        for number, block in enumerate(instance.after.get('scheduler_hints') or []):
+            unknown = _nth(instance.unknown.get('scheduler_hints'), number)
+            given = {**block, **(block.get('additional_properties') or {})}
+            for name, value in given.items():
+                if name not in ('group', 'additional_properties') and value not in (None, [], ''):
+                    texts = value if isinstance(value, list) else [value]
+                    hints[name] = [str(text) for text in texts]
+            for name, state in unknown.items():
+                is_unknown = state is True or (isinstance(state, list) and any(state))
+                if name != 'group' and is_unknown:
+                    raise exceptions.invalid(
+                        f'{instance.address}.scheduler_hints.{name}',
+                        'is not known before apply; expected a value, or a server group',
+                    )
+        return hints
+
+    # -- groups ------------------------------------------------------------------------
+    def _group_of(self, instance: _Resource) -> _Resource | None:
+        """Return the server group of an instance; None: it is in none.  :raises InvalidMessage:"""
+        field = f'{instance.address}.scheduler_hints.group'
+        blocks = instance.after.get('scheduler_hints') or []
+        unknown = instance.unknown.get('scheduler_hints')
+        for number, block in enumerate(blocks):
+            if block.get('group'):
+                raise exceptions.invalid(
+                    field,
+                    f'{block["group"]} is not made by this plan; expected a reference to a '
+                    f'{_GROUP} of it',
+                )
+            if _nth(unknown, number).get('group') is True or unknown is True:
+                break
+        else:
+            return None
+        references = [
+            reference
+            for block in self._expressions(instance).get('scheduler_hints') or []
+            for reference in _references(block.get('group'))
+        ]
+        groups = self._resolve(instance.path, references, instance.key)
+        if len(groups) != 1:
+            names = ', '.join(sorted(group.address for group in groups)) or 'none'
+            raise exceptions.invalid(
+                field,
+                'expected a reference to one server group that is created; '
+                f'found {names} by {", ".join(references) or "no reference"}',
+            )
+        return groups[0]
+
+    def _resolve(
+        self, path: Path, references: Sequence[str], key: Key, depth: int = 0
+    ) -> list[_Resource]:
+        """Return server groups that an expression in a module refers to.
+
+        :param key: of the resource or module whose expression it is
+        """
+        if depth > _DEPTH_MAX:
+            return []
+        own_key = any(reference.startswith(_OWN_KEY) for reference in references)
+        groups: dict[str, _Resource] = {}
+        keys_by_name: dict[str, set[Key]] = {}
+        for reference in references:
+            if (match := _GROUP_REFERENCE.match(reference)) is not None:
+                keys_by_name.setdefault(match[1], set()).add(_key_of(match, 2))
+        for name, keys in keys_by_name.items():
+            named = [group for group in self._groups if (group.path, group.name) == (path, name)]
+            chosen = (keys - {None}) or ({key} if own_key else {None})
+            for group in named:
+                if chosen == {None} or group.key in chosen:
+                    groups[group.address] = group
+        for reference in references:
+            head, _, rest = reference.partition('.')
+            if head == 'var' and path:
+                name = re.split(r'[.\[]', rest)[0]
+                call = _object(_object(self._module(path[:-1]), 'module_calls'), path[-1].name)
+                outer = _references(_object(call, 'expressions').get(name))
+                found = self._resolve(path[:-1], outer, path[-1].key, depth + 1)
+            elif head == 'module' and (match := _MODULE_STEP.match(reference)) is not None:
+                output = reference[match.end() :].lstrip('.').partition('.')[0]
+                found = self._of_output(path, match, output, key if own_key else None, depth)
+            else:
+                continue
+            groups.update((group.address, group) for group in found)
+        return list(groups.values())
+
+    def _of_output(
+        self, path: Path, match: re.Match[str], output: str, key: Key, depth: int
+    ) -> list[_Resource]:
+        """Return server groups that an output of a module below ``path`` refers to."""
+        name, given = match[1], _key_of(match, 2)
+        steps = {
+            group.path[len(path)]
+            for group in self._groups
+            if group.path[: len(path)] == path
+            and len(group.path) > len(path)
+            and group.path[len(path)].name == name
+        }
+        wanted = given if given is not None else key
+        found: list[_Resource] = []
+        for step in steps:
+            if wanted is not None and step.key not in (None, wanted):
+                continue
+            inner = (*path, step)
+            outputs = _object(self._module(inner), 'outputs')
+            references = _references(_object(_object(outputs, output), 'expression'))
+            found += self._resolve(inner, references, None, depth + 1)
+        return found
+
+    # -- configuration -----------------------------------------------------------------
+    def _module(self, path: Path) -> dict[str, Any]:
+        module = self._root
+        for step in path:
+            module = _object(_object(_object(module, 'module_calls'), step.name), 'module')
+        return module
+
+    def _expressions(self, resource: _Resource) -> dict[str, Any]:
+        for configured in self._module(resource.path).get('resources') or []:
+            if (configured.get('type'), configured.get('name')) == (_INSTANCE, resource.name):
+                return _object(configured, 'expressions')
+        return {}
+
+
+def _policy(group: _Resource, subject: str) -> dict[str, Any]:
+    """Return the policy of a server group.  :raises InvalidMessage:"""
+    names = group.value('policies') or []
+    if len(names) != 1 or names[0] not in _POLICIES:
+        raise exceptions.invalid(
+            f'{group.address}.policies', f'expected one of {", ".join(_POLICIES)}; got {names}'
+        )
+    policy: dict[str, Any] = {'policy': names[0].removeprefix(_SOFT), 'of': subject}
+    if names[0].startswith(_SOFT):
+        policy['soft'] = 1
+    for rules in group.after.get('rules') or []:
+        if rules.get('max_server_per_host'):
+            policy['max_per_domain'] = rules['max_server_per_host']
+    return policy
+
+
+def _boots_from_volume(instance: _Resource) -> bool:
+    devices = instance.after.get('block_device') or []
+    return any(d.get('boot_index') == 0 and d.get('destination_type') == 'volume' for d in devices)
+
+
+def _plain_name(path: Path, name: str, key: Key) -> str:
+    """Return a name made of modules, resource and keys."""
+    steps = [*path, _Step(name, key)]
+    parts = [step.name if step.key is None else f'{step.name}-{step.key}' for step in steps]
+    return '-'.join(parts)
+
+
+def _free_name(name: str, taken: Mapping[str, object]) -> str:
+    """Return the name, with a number behind it where it is taken."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f'{name}.{number}'
+    return free
+
+
+def _path(address: str) -> Path:
+    return tuple(_Step(match[1], _key_of(match, 2)) for match in _MODULE_STEP.finditer(address))
+
+
+def _key_of(match: re.Match[str], first: int) -> Key:
+    """Return the key in brackets, a text or a number; None: there is none."""
+    text, number = match[first], match[first + 1]
+    return text if number is None else int(number)
+
+
+def _references(expression: Any) -> list[str]:
+    references = expression.get('references') if isinstance(expression, dict) else None
+    return [str(reference) for reference in references or []]
+
+
+def _object(container: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = container.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _nth(values: Any, number: int) -> dict[str, Any]:
+    is_there = isinstance(values, list) and number < len(values)
+    return values[number] if is_there and isinstance(values[number], dict) else {}
