@@ -314,7 +314,7 @@ def test_a_caller_whose_queue_is_stuck_holds_up_nobody(faulty_site):
 
 # -- connections that are open and carry nothing ----------------------------------------------
 @pytest.fixture
-def deaf_site(a_site):
+def deafened(a_site):
     """Its processes end with the test, also where that fails: they would answer the next one."""
     site = a_site()
     yield site
@@ -322,10 +322,10 @@ def deaf_site(a_site):
         rig.close()
 
 
-def test_a_process_that_hears_nothing_is_replaced_and_serves_again(closing, deaf_site, rabbit_url):
+def test_a_process_that_hears_nothing_is_replaced_and_serves_again(closing, deafened, rabbit_url):
     """By whoever looks after it, who is played here; ``gantt-scheduler`` itself does so for its
     workers."""
-    site = deaf_site
+    site = deafened
     way, deliveries, _ = amqp.proxy(rabbit_url)
     closing.callback(way.close)
     callers = load.Conductors(rabbit_url, attempt_seconds=2)
@@ -345,8 +345,8 @@ def test_a_process_that_hears_nothing_is_replaced_and_serves_again(closing, deaf
     assert site.stop('deaf') == 0
 
 
-def test_a_worker_that_hears_nothing_is_replaced_by_its_supervisor(closing, deaf_site, rabbit_url):
-    site = deaf_site
+def test_a_worker_that_hears_nothing_is_replaced_by_its_supervisor(closing, deafened, rabbit_url):
+    site = deafened
     way, deliveries, _ = amqp.proxy(rabbit_url)
     closing.callback(way.close)
     callers = load.Conductors(rabbit_url, attempt_seconds=2)
