@@ -38,14 +38,14 @@ _OWN_KEY = ('each.key', 'each.value', 'count.index')
 Key = str | int | None
 
 
-class _Step(NamedTuple):
+class _ModuleInstance(NamedTuple):
     """A module below another; ``key`` of count or for_each."""
 
     name: str
     key: Key
 
 
-Path = tuple[_Step, ...]
+Path = tuple[_ModuleInstance, ...]
 
 
 class _Resource(NamedTuple):
@@ -398,7 +398,7 @@ def _boots_from_volume(instance: _Resource) -> bool:
 
 def _plain_name(path: Path, name: str, key: Key) -> str:
     """Return a name made of modules, resource and keys."""
-    steps = [*path, _Step(name, key)]
+    steps = [*path, _ModuleInstance(name, key)]
     parts = [step.name if step.key is None else f'{step.name}-{step.key}' for step in steps]
     return '-'.join(parts)
 
@@ -413,7 +413,9 @@ def _free_name(name: str, taken: Mapping[str, object]) -> str:
 
 
 def _path(address: str) -> Path:
-    return tuple(_Step(match[1], _key_of(match, 2)) for match in _MODULE_STEP.finditer(address))
+    return tuple(
+        _ModuleInstance(match[1], _key_of(match, 2)) for match in _MODULE_STEP.finditer(address)
+    )
 
 
 def _key_of(match: re.Match[str], first: int) -> Key:
