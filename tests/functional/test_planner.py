@@ -250,7 +250,7 @@ def test_it_ends_when_it_is_told_to_and_reads_its_options_again(site):
 def test_as_a_service_it_gives_way_to_those_of_other_sessions(leads):
     session = pathlib.Path('/proc/self/autogroup')
     if not session.exists():
-        pytest.skip('the kernel does not share out processors by session')
+        pytest.skip('NO AUTOGROUP: the kernel does not share out processors by session')
     code = (
         'from types import SimpleNamespace as Options\n'
         'from gantt.cmd import planning\n'

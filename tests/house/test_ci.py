@@ -15,6 +15,7 @@ BINDEP = (ROOT / 'bindep.txt').read_text()
 
 #: Reasons that no package mends, with why.
 RIGHTS = {
+    'NO AUTOGROUP': 'some kernels share out processors by process alone',
     'A DISK OF SOME MB': 'mounting one is for root, and not in every container',
     'NO BUILDER': 'images come from where the machine need not reach',
     'NOT ROOT': 'a file is given to another user by root alone',
