@@ -24,7 +24,8 @@ from gantt.core.placement.prefilters import Prefilters
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.search import find_layout
-from gantt.nova.wire import casts, flavor
+from gantt.nova.model import flavor
+from gantt.nova.wire import casts
 from gantt.nova.wire import spec as nova_spec
 from gantt.rpc.api import stats, stats_foreign
 from tests.oracle import named
