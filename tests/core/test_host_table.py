@@ -374,3 +374,17 @@ def test_facts_follow_news():
     assert table.cell_name(0) is None
     assert (table.open[0], table.enabled[0], table.over_committed[0]) == (False, False, True)
     assert table.host_state(0).free('VCPU') == 3
+
+
+def test_a_claim_that_is_laid_over_a_host_twice_is_counted_once_when_it_is_settled():
+    table = a_table(a_host(1))
+    claim = a_guest(1, 1)
+    for _ in range(2):
+        table.add_pick(1, {'VCPU': 2}, claim)
+    settled, others = table.commit_picks({1: 2}, {claim.claim_id}, {1})
+    assert settled == []
+    for row in others:
+        table.correct_usage(row, {claim.claim_id})
+    code = table.class_code('VCPU')
+    assert table.hosts[0].used == {'VCPU': 2}
+    assert table.free[code].tolist() == [14]

@@ -430,6 +430,31 @@ class BrokenNames(PairwiseFilter):
         return [len(hosts)]
 
 
+class NegativeNames(PairwiseFilter):
+    def removed_for(self, hosts, spec, consumer):
+        return np.array([-1])
+
+
+class FractionNames(PairwiseFilter):
+    def removed_for(self, hosts, spec, consumer):
+        return [0.5]
+
+
+class NamesTwice(PairwiseFilter):
+    """Names the first host, as often as it likes."""
+
+    reason = 'twice'
+
+    def removed_for(self, hosts, spec, consumer):
+        return [0, 0, 0]
+
+
+def test_a_host_that_is_named_twice_is_removed_once():
+    decision = decide(a_table(a_host(1), a_host(2)), a_request(1), Pipeline([NamesTwice()], []))
+    assert hosts_of(decision) == ['cmp-2']
+    assert [count.removed for count in decision.members[0].filters] == [1]
+
+
 class WrongShape(Filter):
     def mask(self, hosts, spec):
         return np.ones(len(hosts) + 1, bool)
@@ -445,7 +470,9 @@ class NotANumber(Weigher):
         return np.full(len(rows), np.nan)
 
 
-@pytest.mark.parametrize('plugin', [Broken, BrokenNames, WrongShape, WrongType, NotANumber])
+@pytest.mark.parametrize(
+    'plugin', [Broken, BrokenNames, NegativeNames, FractionNames, WrongShape, WrongType, NotANumber]
+)
 def test_a_plugin_that_fails_fails_that_request_and_is_named(plugin):
     table = a_table(a_host(1), a_host(2))
     before = state_of(table)

@@ -148,6 +148,19 @@ def test_a_cached_mask_of_hidden_reads_is_found():
     assert free.max() < 50
 
 
+def test_a_filter_that_is_distrusted_is_no_longer_reused_by_the_next_request():
+    pipeline = Pipeline([*plugin_loader.load(['ResourcesFilter']), Hidden({})], [Honest()])
+    table, seen = a_table(a_host(1, vcpu=160, ram=10**6, disk=10**5)), LastRequest()
+    outcomes = []
+    for _ in range(2 * CHECK_MASKS_EVERY):
+        decision, _ = decided(pipeline, 1, seed=CHECK_EVERY + 1, table=table, seen=seen)
+        outcomes.append((bool(pipeline.distrusted), decision.outcome, decision.members.goes_on))
+        pipeline.distrusted.add('Hidden')
+    assert (True, Outcome.PLACED, False) in outcomes
+    assert not [1 for distrusted, _, goes_on in outcomes if distrusted and goes_on]
+    assert table.free[table.class_code('VCPU')].max() in (48, 49)
+
+
 def test_a_weigher_that_reads_what_it_does_not_declare_is_found():
     truth, _ = decided(pipeline_of(Honest))
     pipeline = pipeline_of(HiddenWeigher)

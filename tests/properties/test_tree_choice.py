@@ -8,6 +8,7 @@ from collections import Counter
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -277,6 +278,17 @@ def test_hosts_are_those_of_the_plain_product_and_of_the_candidates(seed):
         if world.random.random() < 0.5:
             undo_decision(world.table, decision, request)
             assert world.entries() == entries
+
+
+@pytest.mark.parametrize('name', ['RulesFilter', 'ServerGroupAntiAffinityFilter'])
+def test_hosts_without_a_tree_are_removed_whichever_filter_is_there(name):
+    pipeline = plugin_loader.load_pipeline([name])
+    for seed in range(40):
+        world = World(seed)
+        for _ in range(2):
+            request = world.request()
+            decision = place(world.table, request, pipeline, seed=seed, decision_id='d')
+            assert decision.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST), decision.reason
 
 
 @settings(max_examples=examples(150), deadline=None)

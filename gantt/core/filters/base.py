@@ -240,7 +240,9 @@ class PairwiseFilter(Filter):
 
     def mask_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> BoolArray | None:
         """Return the mask of :meth:`Filter.mask`, for one member."""
-        return all_but(hosts, self.removed_for(hosts, spec, consumer))
+        return all_but(
+            hosts, checked_rows(self.removed_for(hosts, spec, consumer), len(hosts)).tolist()
+        )
 
     def removed_for(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> list[int]:
         """Return the rows that do not pass, each once: of a rule without a mask of its own."""
@@ -387,6 +389,20 @@ def only(hosts: HostTable, rows: list[int]) -> BoolArray:
     mask = np.zeros(len(hosts), np.bool_)
     mask[rows] = True
     return mask
+
+
+def checked_rows(rows: object, count: int) -> IntArray:
+    """Return rows that a filter names, each once.
+
+    :raises ValueError: they are no rows
+    """
+    checked = np.unique(np.asarray(rows))
+    if not checked.size:
+        return np.zeros(0, np.int64)
+    is_whole = np.issubdtype(checked.dtype, np.integer)
+    if not is_whole or checked[0] < 0 or checked[-1] >= count:
+        raise ValueError(f'removed_for: expected rows, whole numbers below {count}')
+    return checked.astype(np.int64)
 
 
 def all_but(hosts: HostTable, rows: list[int]) -> BoolArray | None:

@@ -24,6 +24,7 @@ from gantt.core.filters.base import (
     PerHostFilter,
     RelaxableFilter,
     UnknownFacts,
+    checked_rows,
     removal_reason,
 )
 from gantt.core.messages.request import Purpose, RequestSpec
@@ -137,6 +138,11 @@ class FilterRun:
         is_unknown = self.is_pooled or self.pipeline.per_host_filters
         return self._has_excluded and not (self.may_relax or is_unknown)
 
+    @property
+    def is_distrusting(self) -> bool:
+        """True where a plugin is distrusted since this run began: it needs a new one."""
+        return self.pipeline.indexed_distrusted < len(self.pipeline.distrusted)
+
     def keep_to(self, kind: type[Filter], mask: BoolArray) -> None:
         """Restrict the mask of the filter of a kind to these hosts, before the first evaluation."""
         for k, rule in enumerate(self.pipeline.filters):
@@ -172,7 +178,7 @@ class FilterRun:
         for k in range(start, len(applies)):
             if not last and self._prefix_counts is None and volatile[k]:
                 self._store_prefix(k, counts)
-            if not self.left or not applies[k]:
+            if not self.left or not (applies[k] or k == self._excluded[0]):
                 counts.append(zero_counts[k])
                 continue
             if k in pipeline.named_removals and k != self._excluded[0]:
@@ -291,11 +297,7 @@ class FilterRun:
         """
         pipeline = self.pipeline
         ignored = [*self._excluded[1], *([] if row is None else [row])]
-        wrong = set[str]()
-        try:
-            wrong.update(ranking.disagreeing(self.table, self.spec, row))
-        except Exception as e:
-            self._skip_failed_plugin('a weigher', e)
+        wrong = set(ranking.disagreeing(self.table, self.spec, row, self._skip_failed_plugin))
         for k, rule in enumerate(pipeline.filters):
             restricted = self._prefix_mask is not None and k == self._prefix_mask[0]
             reuses = not (isinstance(rule, RelaxableFilter) or rule.pairwise)
@@ -476,6 +478,8 @@ class FilterRun:
 
     def _record_removed(self, k: int, removed: int) -> FilterCount:
         rule = self.pipeline.filters[k]
+        if not self._applies[k]:  # hosts are excluded under its name all the same
+            return FilterCount(rule.name, removed, 'no place for groups or layout')
         if self.pipeline.has_detail[k]:
             return FilterCount(rule.name, removed, self.pipeline.general_reasons[k])
         try:
@@ -486,7 +490,7 @@ class FilterRun:
 
     def _count_with_detail(self, k: int, count: FilterCount) -> FilterCount:
         """Return the count with the numbers that only the filter itself can compute."""
-        if not count.removed or not self.pipeline.has_detail[k]:
+        if not (count.removed and self.pipeline.has_detail[k] and self._applies[k]):
             return count
         rule = self.pipeline.filters[k]
         try:
@@ -522,13 +526,12 @@ class FilterRun:
         """Remove the few rows that a filter names, without a mask; return its count."""
         rule = self.pipeline.named_removals[k]
         try:
-            named = rule.removed_for(self.table, self.spec, consumer)
-            rows = np.array(named, np.int64)
-            rows = rows[self.alive[rows]]
+            named = checked_rows(rule.removed_for(self.table, self.spec, consumer), len(self.alive))
         except Exception as e:
             self._skip_failed_plugin(rule.name, e)
             return self.pipeline.zero_counts[k]
-        if named:
+        rows = named[self.alive[named]]
+        if len(named):
             self._is_local = False
         if not len(rows):
             return self.pipeline.zero_counts[k]
@@ -539,20 +542,26 @@ class FilterRun:
 
     def _evaluate_for(self, k: int, consumer: str) -> BoolArray | None:
         rule = self.pipeline.filters[k]
+        walked = self.pipeline.per_host_filters.get(k)
+        mask = None
         try:
-            walked = self.pipeline.per_host_filters.get(k)
-            if walked is not None:
-                return self._mask_per_host(k, walked)
-            mask = self._mask_for(k, consumer)
-            if mask is not None:
-                _check_mask(mask, self.alive.shape)
+            if not self._applies[k]:
+                pass  # hosts are excluded under its name all the same
+            elif walked is not None:
+                mask = self._mask_per_host(k, walked)
+            else:
+                mask = self._mask_for(k, consumer)
+                if mask is not None:
+                    _check_mask(mask, self.alive.shape)
         except Exception as e:
             # A plugin may raise anything: each error counts as its failure.
             self._skip_failed_plugin(rule.name, e)
             mask = None
-        if mask is not None and k == self._excluded[0]:
-            mask = mask.copy()
+        if k == self._excluded[0]:
+            mask = np.ones(len(self.alive), np.bool_) if mask is None else mask.copy()
             mask[self._excluded[1]] = False
+        elif walked is not None:
+            return mask
         if self._prefix_mask is not None and k == self._prefix_mask[0]:
             mask = self._prefix_mask[1] if mask is None else mask & self._prefix_mask[1]
         if not self.pipeline.is_volatile[k]:
@@ -660,9 +669,9 @@ class FilterRun:
 
 def _is_same(mask: BoolArray | None, other: BoolArray | None) -> bool:
     """Return whether the same hosts pass; None: all of them."""
-    if mask is None or other is None:
-        return mask is other
-    return np.array_equal(mask, other)
+    if mask is None:
+        return other is None or bool(other.all())
+    return bool(mask.all()) if other is None else np.array_equal(mask, other)
 
 
 def _check_mask(mask: object, shape: tuple[int, ...]) -> None:

@@ -58,7 +58,9 @@ class LastRequest:
 
 
 def _state(table: HostTable, pipeline: Pipeline) -> tuple[object, ...]:
-    return id(table), table.seq, table.facts_seq, table.now, table.default_zone, id(pipeline)
+    distrusted = len(pipeline.distrusted)
+    state = table.seq, table.facts_seq, table.now, table.default_zone
+    return id(table), *state, id(pipeline), distrusted
 
 
 def place(

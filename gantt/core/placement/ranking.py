@@ -451,10 +451,17 @@ class Ranking:
         self._update_total(i, moved)
         return moved
 
-    def disagreeing(self, table: 'HostTable', spec: RequestSpec, row: int | None) -> list[str]:
+    def disagreeing(
+        self,
+        table: 'HostTable',
+        spec: RequestSpec,
+        row: int | None,
+        failed: Callable[[str, Exception], None],
+    ) -> list[str]:
         """Return names of weighers whose values here disagree with those of a whole evaluation.
 
         :param row: row of a pick whose steps are not part of the values yet
+        :param failed: called with the name of a weigher that raised, and its error
         """
         steps = {} if row is None else {part.weigher.name: step for part, step in self._steps}
         names = []
@@ -463,9 +470,13 @@ class Ranking:
             if row is not None and weigher.name in steps:
                 values = values.copy()
                 values[np.searchsorted(self.rows, row)] += steps[weigher.name]
-            raw = weigher.raw(table, spec, self.rows)
-            if raw is None or not np.array_equal(values, raw):
-                names.append(weigher.name)
+            try:
+                raw = weigher.raw(table, spec, self.rows)
+                if raw is None or not np.array_equal(values, raw):
+                    names.append(weigher.name)
+            except Exception as e:
+                # A plugin may raise anything: each error counts as its failure.
+                failed(weigher.name, e)
         return names
 
     def _update_total(self, i: int, moved: bool) -> None:

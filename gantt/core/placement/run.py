@@ -200,6 +200,8 @@ class Run:
 
     def _place(self, member: int, last: bool, fresh: bool) -> bool:
         consumer = self.request.consumers[member]
+        if self.filter_run.is_distrusting:
+            self.reset_evaluation()
         counts = None if fresh else self.filter_run.reevaluate(consumer)
         is_repeat = counts is not None
         if counts is None:
@@ -343,6 +345,8 @@ class Run:
 
         True where the effect of a pick is known for all filters and weighers without running them.
         """
+        if self.filter_run.is_distrusting:
+            return False
         if self._steps is None:
             run = self.filter_run
             can_step = (

@@ -359,7 +359,9 @@ class UsageColumns:
             return None
         used = dict(stored.used)
         for claim_id, pick in laid.items():
-            if pick.version is not None or not (claims is None or claim_id in claims):
+            # A claim that is laid over it twice is part of the row once.
+            is_plain = pick.version is None and pick.earlier_pick is None
+            if not is_plain or not (claims is None or claim_id in claims):
                 return None
             for name, amount in pick.amounts.items():
                 used[name] = used.get(name, 0) + amount

@@ -443,7 +443,7 @@ class Planner:
         self.contention = Contention(cache.clock)
         self._last_request = LastRequest()
         self._group_hook = make_hook(stores, cache, settings)
-        self._distrusted: set[str] = set()  # plugins already logged
+        self._distrusted: set[tuple[str, str]] = set()  # pipelines, and plugins already logged
         #: Returns names of child zones that a request is not sent to, though they may have room.
         self.zones_not_queried: Callable[[SelectDestinations], list[str]] = lambda request: []
 
@@ -641,7 +641,9 @@ class Planner:
         while pipeline.layout_hosts:
             result, hosts = pipeline.layout_hosts.popitem()
             recorder.count('gantt_layout_hosts_total', hosts, result=result)
-        for name in pipeline.distrusted - self._distrusted:
+        for name in pipeline.distrusted:
+            if (pipeline.digest, name) in self._distrusted:
+                continue
             recorder.count('gantt_wrong_declarations_total', plugin=name)
             LOG.error(
                 'Columns, fields or steps that a plugin declares are wrong, and it is evaluated '
@@ -649,7 +651,7 @@ class Planner:
                 'gantt.testing.conformance: plugin=%s',
                 name,
             )
-            self._distrusted.add(name)
+            self._distrusted.add((pipeline.digest, name))
 
     # -- parts ---------------------------------------------------------------
     def spread_of(self, call: PendingRequest) -> int:
