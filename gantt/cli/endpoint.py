@@ -300,13 +300,11 @@ def load_body(path: str, instead: str = 'name one that is there, or "-"') -> Any
     import yaml
 
     try:
-        document = yaml.safe_load(text)
-        problem = expansion.problem_of(document)
-    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        return expansion.load_document(yaml.SafeLoader(text))
+    except expansion.DocumentTooLarge as e:
+        raise Failure(f'{path}: {e}', Exit.USAGE) from None
+    except (yaml.YAMLError, *expansion.CONSTRUCTOR_ERRORS) as e:
         raise Failure(f'{path}: neither JSON nor YAML: {_problem_of_yaml(e)}', Exit.USAGE) from None
-    if problem is not None:
-        raise Failure(f'{path}: {problem}', Exit.USAGE)
-    return document
 
 
 def _problem_of_yaml(error: Exception) -> str:

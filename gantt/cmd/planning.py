@@ -92,7 +92,7 @@ def lower_priority(conf: Any) -> None:
     os.nice(conf.planner.nice)
     if os.getsid(0) == os.getpid():  # as a service is; else others are in its session
         with contextlib.suppress(OSError):
-            _SESSION_NICE.write_text(str(conf.planner.nice))
+            _SESSION_NICE.write_text(str(os.nice(0)))
     memory_bytes = conf.planner.memory_mb << 20
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:

@@ -231,15 +231,12 @@ def load_yaml(path: str, option: str) -> Any:
     if len(body) > FILE_BYTES_MAX:
         raise exceptions.PayloadTooLarge(size=len(body), limit=FILE_BYTES_MAX)
     try:
-        loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
-        document = yaml.load(body, Loader=loader)  # nosec B506 # one of the safe loaders
-        problem = expansion.problem_of(document)
-    except (yaml.YAMLError, RecursionError) as e:
-        document, problem = None, f'it is not YAML: {" ".join(str(e).split())}'
-    if problem is not None:
-        problem = f'{path}: {problem}'
-        raise exceptions.Misconfigured(option=option, problem=problem, fix='Correct it')
-    return document
+        return expansion.load_document(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)(body))
+    except expansion.DocumentTooLarge as e:
+        problem = f'{path}: {e}'
+    except (yaml.YAMLError, *expansion.CONSTRUCTOR_ERRORS) as e:
+        problem = f'{path} is not YAML: {" ".join(str(e).split())}'
+    raise exceptions.Misconfigured(option=option, problem=problem, fix='Correct it')
 
 
 def _split(numbers: range, parts: int) -> list[list[int]]:

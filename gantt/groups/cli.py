@@ -293,6 +293,8 @@ class GroupShow(base.Base):
         """GET the group and its plan, and print both, or a picture of the plan."""
         args = parsed_args
         if args.picture or args.svg:
+            if args.form != 'text' or (args.picture and args.svg):
+                raise Failure('--picture and --svg: expected one of them, and no -f', Exit.USAGE)
             args.check = True
         group = self.endpoint.get(self.path_of(args.group))
         plan = self._plan(args)

@@ -11,6 +11,8 @@ from gantt.groups import plan_lines
 
 T = TypeVar('T')
 
+#: Code points that are no characters, which no XML may have.
+_NO_CHARACTERS = dict.fromkeys((0xFFFE, 0xFFFF), '\N{REPLACEMENT CHARACTER}')
 #: States of members that have no place.
 _WITHOUT_PLACE = ('expired', 'lost')
 #: Marks of members.
@@ -54,14 +56,19 @@ def columns_of(plan: dict[str, Any]) -> list[DomainColumn]:
         if member['state'] in _WITHOUT_PLACE or not member['host']:
             continue
         domain = member['levels'].get(level) or 'no domain'
-        hosts = by_domain.setdefault(plain_text(domain), {})
+        hosts = by_domain.setdefault(_drawn(domain), {})
         name = member['name']
-        chip = Chip(plain_text(name), member['state'] == 'planned', name in violating)
-        hosts.setdefault(plain_text(member['host']), []).append(chip)
+        chip = Chip(_drawn(name), member['state'] == 'planned', name in violating)
+        hosts.setdefault(_drawn(member['host']), []).append(chip)
     return [
         DomainColumn(domain, dict(sorted(hosts.items())))
         for domain, hosts in sorted(by_domain.items())
     ]
+
+
+def _drawn(name: str) -> str:
+    """Return a name as text that a terminal and XML may have."""
+    return plain_text(name).translate(_NO_CHARACTERS)
 
 
 def notes_of(plan: dict[str, Any], width: int) -> list[str]:
@@ -69,7 +76,7 @@ def notes_of(plan: dict[str, Any], width: int) -> list[str]:
     decided = plan['decided'] and plan['decided']['plan']
     absent = [m['name'] for m in plan['members'] if m['state'] in _WITHOUT_PLACE]
     absent += decided['missing'] if decided else []
-    lines = []
+    lines = text.wrap(plan['problem'], width) if plan.get('problem') else []
     if absent:
         names = plan_lines.joined_names(list(dict.fromkeys(absent)))
         lines += text.wrap(f'without a place: {names}', width)

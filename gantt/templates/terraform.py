@@ -11,11 +11,12 @@ an instance is in: the configuration does, by references, through variables and 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from gantt import exceptions
+from gantt.core.messages import base
 from gantt.core.messages.policy_set import MEMBERS_MAX
 from gantt.groups.model import group_description
 from gantt.nova.model import flavor as nova_flavor
@@ -28,14 +29,90 @@ _POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 #: Key of metadata whose value, as JSON, has fields of the member: its count, its own policies.
 _METADATA_KEY = 'gantt'
 _METADATA_FIELDS = ('count', 'policies', 'alternatives')
-_GROUP_REFERENCE = re.compile(rf'{_GROUP}\.([\w-]+)(?:\[(?:"([^"]*)"|(\d+))\])?')
-_MODULE_STEP = re.compile(r'module\.([\w-]+)(?:\[(?:"([^"]*)"|(\d+))\])?')
-#: Most modules that a reference goes through.
-_DEPTH_MAX = 32
+_KEY = r'(?:\[(?:"((?:[^"\\]|\\.)*)"|(\d+))\])?'
+_GROUP_REFERENCE = re.compile(rf'{_GROUP}\.([\w-]+){_KEY}')
+_MODULE_STEP = re.compile(rf'module\.([\w-]+){_KEY}')
 #: References by which instances of a resource differ.
-_OWN_KEY = ('each.key', 'each.value', 'count.index')
+_OWN_KEY = ('each.key', 'count.index')
 
 Key = str | int | None
+
+
+class _Module(msgspec.Struct):
+    """Configuration of a module; what is not listed is not read."""
+
+    resources: 'list[_ConfiguredResource]' = []
+    module_calls: 'dict[str, _ModuleCall]' = {}
+    outputs: 'dict[str, _Output]' = {}
+
+
+class _ConfiguredResource(msgspec.Struct):
+    type: str = ''
+    name: str = ''
+    expressions: dict[str, Any] = {}
+
+
+class _ModuleCall(msgspec.Struct):
+    module: _Module
+    expressions: dict[str, Any] = {}
+
+
+class _Output(msgspec.Struct):
+    expression: Any = None
+
+
+class _Configuration(msgspec.Struct):
+    root_module: _Module
+
+
+class _Change(msgspec.Struct):
+    actions: list[str]
+    after: dict[str, Any] | None = None
+    after_unknown: dict[str, Any] = {}
+
+
+class _ResourceChange(msgspec.Struct):
+    """Change of one resource; ``index`` is its key of count or for_each."""
+
+    address: str
+    mode: str
+    type: str
+    name: str
+    change: _Change
+    module_address: str = ''
+    index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | str | None = None
+
+
+class _TerraformPlan(msgspec.Struct):
+    format_version: str
+    configuration: _Configuration
+    resource_changes: list[_ResourceChange] = []
+
+
+class _BlockDevice(msgspec.Struct):
+    boot_index: int | None = None
+    destination_type: str | None = None
+
+
+class _InstanceValues(msgspec.Struct):
+    """Values of an instance that its place depends on."""
+
+    flavor_name: str | None = None
+    flavor_id: str | None = None
+    image_id: str | None = None
+    availability_zone: str | None = None
+    metadata: dict[str, str | None] | None = None
+    scheduler_hints: list[dict[str, str | int | list[str] | dict[str, str] | None]] | None = None
+    block_device: list[_BlockDevice] | None = None
+
+
+class _GroupRules(msgspec.Struct):
+    max_server_per_host: int | None = None
+
+
+class _GroupValues(msgspec.Struct):
+    policies: list[str] | None = None
+    rules: list[_GroupRules] | None = None
 
 
 class _ModuleInstance(NamedTuple):
@@ -51,19 +128,19 @@ Path = tuple[_ModuleInstance, ...]
 class _Resource(NamedTuple):
     """A resource that is to be made.
 
-    :ivar unknown: as ``after``, True where a value is not known before it is made
+    :ivar unknown: by field, True or a structure with True where values are not known yet
     """
 
     address: str
     path: Path
     name: str
     key: Key
-    after: dict[str, Any]
+    values: Any
     unknown: dict[str, Any]
 
     def value(self, field: str) -> Any:
         """Return a value; None: it has none.  :raises InvalidMessage: it is not known yet"""
-        value = self.after.get(field)
+        value = getattr(self.values, field)
         if value is None and self.unknown.get(field):
             raise exceptions.invalid(
                 f'{self.address}.{field}', 'is not known before apply; expected a value'
@@ -82,17 +159,17 @@ def convert(document: Any, flavors: Flavors) -> ImportedGroup:
             'format_version',
             f'expected 1, as "terraform show -json PLAN" prints it; got {version or "none"}',
         )
-    return _Conversion(document, flavors).group()
+    return _Conversion(base.decode(document, _TerraformPlan, inside='plan'), flavors).group()
 
 
 class _Conversion:
     """Conversion of one plan."""
 
-    def __init__(self, document: dict[str, Any], flavors: Flavors) -> None:
-        self._root = _object(_object(document, 'configuration'), 'root_module')
+    def __init__(self, plan: _TerraformPlan, flavors: Flavors) -> None:
+        self._root = plan.configuration.root_module
         self._flavors = flavors
         self._left_out: list[str] = []
-        created = list(self._created(document))
+        created = list(self._created(plan.resource_changes))
         self._instances = [resource for kind, resource in created if kind == _INSTANCE]
         self._groups = [resource for kind, resource in created if kind == _GROUP]
 
@@ -130,7 +207,8 @@ class _Conversion:
                 continue
             subject = names[0]
             if len(names) > 1:
-                subject = _free_name(_plain_name(group.path, group.name, group.key), members)
+                plain_name = _plain_name(group.path, group.name, group.key)
+                subject = _free_name(plain_name, {**members, **subgroups})
                 subgroups[subject] = names
             policies.append(_policy(group, subject))
         description = {'policies': policies, 'subgroups': subgroups, 'members': [*members.values()]}
@@ -138,36 +216,28 @@ class _Conversion:
         group_description.read(description, inside='description')
         return ImportedGroup(description=description, addresses=addresses, left_out=self._left_out)
 
-    def _created(self, document: dict[str, Any]) -> Iterator[tuple[str, _Resource]]:
-        changes = document.get('resource_changes') or []
-        if not isinstance(changes, list):
-            raise exceptions.invalid('resource_changes', 'expected a list')
-        for number, change in enumerate(changes):
-            if not isinstance(change, dict) or not isinstance(change.get('change'), dict):
-                raise exceptions.invalid(f'resource_changes[{number}].change', 'expected an object')
-            kind = change.get('type')
-            if change.get('mode') != 'managed' or kind not in (_INSTANCE, _GROUP):
+    def _created(self, changes: Sequence[_ResourceChange]) -> Iterator[tuple[str, _Resource]]:
+        for change in changes:
+            kind, address = change.type, change.address
+            if change.mode != 'managed' or kind not in (_INSTANCE, _GROUP):
                 continue
-            address, actions = str(change.get('address')), change['change'].get('actions') or []
-            if 'create' not in actions:
+            if 'create' not in change.change.actions:
+                actions = ' and '.join(change.change.actions) or 'none'
                 self._left_out.append(f'{address}: is not created; its actions are {actions}')
                 continue
-            yield (
-                kind,
-                _Resource(
-                    address,
-                    _path(str(change.get('module_address') or '')),
-                    str(change.get('name')),
-                    change.get('index'),
-                    change['change'].get('after') or {},
-                    change['change'].get('after_unknown') or {},
-                ),
+            values = base.decode(
+                change.change.after or {},
+                _InstanceValues if kind == _INSTANCE else _GroupValues,
+                inside=address,
             )
+            unknown = change.change.after_unknown
+            path = _path(change.module_address)
+            yield kind, _Resource(address, path, change.name, change.index, values, unknown)
 
     # -- members -----------------------------------------------------------------------
     def _alike_instances(self) -> list[list[_Resource]]:
         """Return instances of one resource with equal needs together, in the order of the plan."""
-        alike: dict[bytes, list[_Resource]] = {}
+        alike: dict[str, list[_Resource]] = {}
         for instance in self._instances:
             group = self._group_of(instance)
             what = (
@@ -177,7 +247,7 @@ class _Conversion:
                 group and group.address,
                 self._fields_of_metadata(instance),
             )
-            alike.setdefault(msgspec.msgpack.encode(what), []).append(instance)
+            alike.setdefault(repr(what), []).append(instance)
         return list(alike.values())
 
     def _member_name(self, alike: list[_Resource], taken: Mapping[str, object]) -> str:
@@ -192,6 +262,13 @@ class _Conversion:
         """Return the description of a member, and policies of its own."""
         fields = self._fields_of_metadata(instance)
         policies = [{'of': name, **policy} for policy in fields.pop('policies', [])]
+        given = fields.get('count', count)
+        most = given[-1] if isinstance(given, list) and given else given
+        if isinstance(most, int) and most < count:
+            raise exceptions.invalid(
+                f'{instance.address}.metadata.{_METADATA_KEY}',
+                f'count: expected at least the {count} instances that the plan creates',
+            )
         member: dict[str, Any] = {'name': name}
         if count > 1:
             member['count'] = count
@@ -221,20 +298,26 @@ class _Conversion:
 
     def _spec(self, instance: _Resource) -> dict[str, Any]:
         """Return the spec of a member.  :raises InvalidMessage:"""
-        known = instance.after.get('flavor_name') or instance.after.get('flavor_id')
+        known = instance.values.flavor_name or instance.values.flavor_id
         if not known:
             raise exceptions.invalid(
                 f'{instance.address}.flavor_name', 'is not known before apply; expected a value'
             )
-        flavor = self._flavors.get(str(known))
+        flavor = self._flavors.get(known)
         if flavor is None:
             raise exceptions.invalid(
                 f'{instance.address}.flavor_name', f'{known!r} is not among the flavors'
             )
-        image = {'uuid': instance.after['image_id']} if instance.after.get('image_id') else {}
+        image = {'uuid': instance.values.image_id} if instance.values.image_id else {}
         needs = nova_flavor.needs_of(flavor, image, volume=_boots_from_volume(instance))
         spec = {field: value for field, value in needs.items() if value}
-        zone = self._configured(instance, 'availability_zone')
+        # The provider fills it in where none is configured: then it is not known, and any will do.
+        is_configured = 'availability_zone' in self._expressions(instance)
+        zone = (
+            instance.value('availability_zone')
+            if is_configured
+            else instance.values.availability_zone
+        )
         if zone:
             if ':' in zone:
                 raise exceptions.invalid(
@@ -245,18 +328,14 @@ class _Conversion:
         hints = self._hints(instance)
         return spec | ({'hints': hints} if hints else {})
 
-    def _configured(self, instance: _Resource, field: str) -> Any:
-        """Return a value that the provider fills in where none is configured; None: it is not."""
-        expressions = self._expressions(instance)
-        return instance.value(field) if field in expressions else instance.after.get(field)
-
     @staticmethod
     def _hints(instance: _Resource) -> dict[str, list[str]]:
         """Return hints but for the group, as lists of text."""
         hints: dict[str, list[str]] = {}
-        for number, block in enumerate(instance.after.get('scheduler_hints') or []):
+        for number, block in enumerate(instance.value('scheduler_hints') or []):
             unknown = _nth(instance.unknown.get('scheduler_hints'), number)
-            given = {**block, **(block.get('additional_properties') or {})}
+            more = block.get('additional_properties')
+            given = {**block, **(more if isinstance(more, dict) else {})}
             for name, value in given.items():
                 if name not in ('group', 'additional_properties') and value not in (None, [], ''):
                     texts = value if isinstance(value, list) else [value]
@@ -274,7 +353,7 @@ class _Conversion:
     def _group_of(self, instance: _Resource) -> _Resource | None:
         """Return the server group of an instance; None: it is in none.  :raises InvalidMessage:"""
         field = f'{instance.address}.scheduler_hints.group'
-        blocks = instance.after.get('scheduler_hints') or []
+        blocks = instance.value('scheduler_hints') or []
         unknown = instance.unknown.get('scheduler_hints')
         for number, block in enumerate(blocks):
             if block.get('group'):
@@ -283,13 +362,13 @@ class _Conversion:
                     f'{block["group"]} is not made by this plan; expected a reference to a '
                     f'{_GROUP} of it',
                 )
-            if _nth(unknown, number).get('group') is True or unknown is True:
+            if _nth(unknown, number).get('group') is True:
                 break
         else:
             return None
         references = [
             reference
-            for block in self._expressions(instance).get('scheduler_hints') or []
+            for block in _blocks(self._expressions(instance).get('scheduler_hints'))
             for reference in _references(block.get('group'))
         ]
         groups = self._resolve(instance.path, references, instance.key)
@@ -297,21 +376,31 @@ class _Conversion:
             names = ', '.join(sorted(group.address for group in groups)) or 'none'
             raise exceptions.invalid(
                 field,
-                'expected a reference to one server group that is created; '
-                f'found {names} by {", ".join(references) or "no reference"}',
+                'expected a reference to one server group that is created, not through a local '
+                f'value, which plans leave out; found {names} by '
+                f'{", ".join(references) or "no reference"}',
             )
         return groups[0]
 
     def _resolve(
-        self, path: Path, references: Sequence[str], key: Key, depth: int = 0
+        self,
+        path: Path,
+        references: Sequence[str],
+        key: Key,
+        seen: set[tuple[Path, str]] | None = None,
     ) -> list[_Resource]:
         """Return server groups that an expression in a module refers to.
 
+        ``each.key`` and ``count.index`` are the key of a group where the expression has them: how
+        they are used is not in a plan.
+
         :param key: of the resource or module whose expression it is
+        :param seen: references that were followed already, each by its module
         """
-        if depth > _DEPTH_MAX:
-            return []
-        own_key = any(reference.startswith(_OWN_KEY) for reference in references)
+        seen = set() if seen is None else seen
+        references = [reference for reference in references if (path, reference) not in seen]
+        seen.update((path, reference) for reference in references)
+        own_key = any(reference in _OWN_KEY for reference in references)
         groups: dict[str, _Resource] = {}
         keys_by_name: dict[str, set[Key]] = {}
         for reference in references:
@@ -325,25 +414,29 @@ class _Conversion:
                     groups[group.address] = group
         for reference in references:
             head, _, rest = reference.partition('.')
+            found: list[_Resource] = []
             if head == 'var' and path:
+                call = self._module(path[:-1]).module_calls.get(path[-1].name)
                 name = re.split(r'[.\[]', rest)[0]
-                call = _object(_object(self._module(path[:-1]), 'module_calls'), path[-1].name)
-                outer = _references(_object(call, 'expressions').get(name))
-                found = self._resolve(path[:-1], outer, path[-1].key, depth + 1)
+                outer = _references(call.expressions.get(name)) if call else []
+                found = self._resolve(path[:-1], outer, path[-1].key, seen)
             elif head == 'module' and (match := _MODULE_STEP.match(reference)) is not None:
                 output = reference[match.end() :].lstrip('.').partition('.')[0]
-                found = self._of_output(path, match, output, key if own_key else None, depth)
-            else:
-                continue
+                found = self._of_output(path, match, output, key if own_key else None, seen)
             groups.update((group.address, group) for group in found)
         return list(groups.values())
 
     def _of_output(
-        self, path: Path, match: re.Match[str], output: str, key: Key, depth: int
+        self,
+        path: Path,
+        match: re.Match[str],
+        output: str,
+        key: Key,
+        seen: set[tuple[Path, str]],
     ) -> list[_Resource]:
         """Return server groups that an output of a module below ``path`` refers to."""
         name, given = match[1], _key_of(match, 2)
-        steps = {
+        modules = {
             group.path[len(path)]
             for group in self._groups
             if group.path[: len(path)] == path
@@ -352,26 +445,27 @@ class _Conversion:
         }
         wanted = given if given is not None else key
         found: list[_Resource] = []
-        for step in steps:
-            if wanted is not None and step.key not in (None, wanted):
+        for module in modules:
+            if wanted is not None and module.key not in (None, wanted):
                 continue
-            inner = (*path, step)
-            outputs = _object(self._module(inner), 'outputs')
-            references = _references(_object(_object(outputs, output), 'expression'))
-            found += self._resolve(inner, references, None, depth + 1)
+            inner = (*path, module)
+            configured = self._module(inner).outputs.get(output)
+            references = _references(configured.expression) if configured else []
+            found += self._resolve(inner, references, None, seen)
         return found
 
     # -- configuration -----------------------------------------------------------------
-    def _module(self, path: Path) -> dict[str, Any]:
+    def _module(self, path: Path) -> _Module:
         module = self._root
         for step in path:
-            module = _object(_object(_object(module, 'module_calls'), step.name), 'module')
+            call = module.module_calls.get(step.name)
+            module = call.module if call else _Module()
         return module
 
     def _expressions(self, resource: _Resource) -> dict[str, Any]:
-        for configured in self._module(resource.path).get('resources') or []:
-            if (configured.get('type'), configured.get('name')) == (_INSTANCE, resource.name):
-                return _object(configured, 'expressions')
+        for configured in self._module(resource.path).resources:
+            if (configured.type, configured.name) == (_INSTANCE, resource.name):
+                return configured.expressions
         return {}
 
 
@@ -385,15 +479,15 @@ def _policy(group: _Resource, subject: str) -> dict[str, Any]:
     policy: dict[str, Any] = {'policy': names[0].removeprefix(_SOFT), 'of': subject}
     if names[0].startswith(_SOFT):
         policy['soft'] = 1
-    for rules in group.after.get('rules') or []:
-        if rules.get('max_server_per_host'):
-            policy['max_per_domain'] = rules['max_server_per_host']
+    for rules in group.values.rules or []:
+        if rules.max_server_per_host:
+            policy['max_per_domain'] = rules.max_server_per_host
     return policy
 
 
 def _boots_from_volume(instance: _Resource) -> bool:
-    devices = instance.after.get('block_device') or []
-    return any(d.get('boot_index') == 0 and d.get('destination_type') == 'volume' for d in devices)
+    devices = instance.values.block_device or []
+    return any(d.boot_index == 0 and d.destination_type == 'volume' for d in devices)
 
 
 def _plain_name(path: Path, name: str, key: Key) -> str:
@@ -421,17 +515,21 @@ def _path(address: str) -> Path:
 def _key_of(match: re.Match[str], first: int) -> Key:
     """Return the key in brackets, a text or a number; None: there is none."""
     text, number = match[first], match[first + 1]
-    return text if number is None else int(number)
+    if number is not None:
+        return int(number)
+    return None if text is None else re.sub(r'\\(.)', r'\1', text)
 
 
 def _references(expression: Any) -> list[str]:
+    """Return references of an expression; a list of blocks, or a constant, has none."""
     references = expression.get('references') if isinstance(expression, dict) else None
-    return [str(reference) for reference in references or []]
+    return [str(reference) for reference in references] if isinstance(references, list) else []
 
 
-def _object(container: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = container.get(key)
-    return value if isinstance(value, dict) else {}
+def _blocks(expression: Any) -> list[dict[str, Any]]:
+    """Return nested blocks of an expression, each with its own expressions."""
+    blocks = expression if isinstance(expression, list) else []
+    return [block for block in blocks if isinstance(block, dict)]
 
 
 def _nth(values: Any, number: int) -> dict[str, Any]:

@@ -505,10 +505,21 @@ def test_a_file_with_values_that_are_none(
 
 def test_what_aliases_of_a_file_expand_to_has_a_bound(gantt: Gantt, tmp_path: Path) -> None:
     doubling = ['a0: &a0 [x, y]', *(f'a{n}: &a{n} [*a{n - 1}, *a{n - 1}]' for n in range(1, 24))]
+    pairs = ['a0: &a0 [k: x]'] + [
+        f'a{n}: &a{n} [' + ', '.join(f'k: *a{n - 1}' for _ in range(9)) + ']' for n in range(1, 9)
+    ]
+    merges = ['a0: &a0 {x: y}'] + [
+        f'a{n}: &a{n} {{<<: [' + ', '.join([f'*a{n - 1}'] * 9) + ']}' for n in range(1, 9)
+    ]
     for body, expected in (
-        ('\n'.join(doubling), 'values with all aliases expanded, got 67,108,837'),
+        ('\n'.join(doubling), 'values with all aliases expanded, got 67,108,861'),
         ('spec: &a {resources: *a}', 'an alias stands for what contains it'),
         (' ' * (16 << 20) + '{}', 'expected at most 16,777,216 characters'),
+        ('\n'.join(line.replace('[', '!!pairs [', 1) for line in pairs), 'aliases expanded'),
+        ('\n'.join(merges), 'aliases expanded, got'),
+        ('a: !!bool x', 'neither JSON nor YAML'),
+        ('a: !!timestamp abc', 'neither JSON nor YAML'),
+        ('a: !!int ""', 'neither JSON nor YAML'),
     ):
         (tmp_path / 'request').write_text(body)
         refused = gantt('select', '--request-file', str(tmp_path / 'request'))
@@ -608,7 +619,7 @@ def test_a_rule_that_cannot_be_read_is_told(
 
 def test_all_commands_have_the_forms_and_options_of_cliffs_own() -> None:
     """All but files and the stream of events, which have forms of their own."""
-    others = {'complete', 'events', 'aggregate export', 'group export'}
+    others = {'complete', 'events', 'aggregate export', 'group export', 'group import'}
     of_cliff = {}
     for base in (lister.Lister, show.ShowOne):
         kind = type('Own', (base,), {'take_action': None, '__doc__': 'Print it.'})

@@ -277,6 +277,27 @@ def test_a_picture_marks_who_violates_a_policy_and_who_has_no_place() -> None:
     assert 'r<1>' in [element.text for element in root.iter(f'{SVG}text')]
 
 
+def test_a_picture_is_one_of_two_forms(gantt: Gantt) -> None:
+    for options in (('--picture', '--svg'), ('--svg', '-f', 'json')):
+        refused = gantt('group', 'show', GROUP, *options)
+        assert refused.code == 64 and 'expected one of them, and no -f' in refused.err
+
+
+def test_a_picture_of_an_unreadable_plan_says_so() -> None:
+    plan = {
+        'group': GROUP,
+        'revision': 1,
+        'members': [{'name': 'a\uffff', 'host': 'h', 'state': 'planned', 'levels': {}}],
+        'violated': None,
+        'decided': None,
+        'problem': 'the plan cannot be read',
+    }
+    assert 'the plan cannot be read' in plan_picture.text_lines(plan, 80)
+    picture = '\n'.join(plan_picture.svg_lines(plan))
+    assert 'the plan cannot be read' in picture
+    ElementTree.fromstring(picture)
+
+
 def test_without_a_plan_there_is_nothing_to_draw(gantt: Gantt) -> None:
     assert gantt('group', 'create', '--uuid', GROUP, '--policy', 'affinity', 'x').code == 0
     refused = gantt('group', 'show', GROUP, '--svg')

@@ -217,6 +217,7 @@ def test_events_happen_in_time(memory_hosts, tmp_path):
         ('events: [{do: die, host: {}}]', r"events\[0\].host: unknown field; did you mean 'hosts'"),
         ('happenings: []', 'expected one key, events'),
         ('events: [', 'is not YAML'),
+        ('events: 2026-13-45', 'is not YAML'),
         ('events: &a [*a]', 'an alias stands for what contains it'),
     ],
 )

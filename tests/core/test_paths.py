@@ -100,3 +100,8 @@ def test_that_names_are_left_out_is_said():
     problem = refusal(HostReport, report | {'zzz': 1}, 'stats')[1]
     more = len(HostReport.__struct_fields__) - base.NAMED_FIELDS_MAX
     assert problem.endswith(f' and {more} more')
+
+
+def test_half_of_a_surrogate_pair_in_the_place_of_another_type_is_refused():
+    with pytest.raises(exceptions.InvalidMessage, match='request: expected text of whole'):
+        base.decode({'spec': '\ud800'}, SelectDestinations, inside='request')

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of Terraform as descriptions: count, for_each, modules, references; and what is refused."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ FLAVORS = read_flavors(
         ]
     }
 )
+EMPTY = {'format_version': '1.2', 'configuration': {'root_module': {}}}
 SMALL = {'VCPU': 1, 'MEMORY_MB': 2048, 'DISK_GB': 20}
 
 
@@ -302,6 +305,78 @@ def test_what_cannot_be_planned_is_refused_by_its_address(plan, fields, field, p
     refused(plan, field, problem)
 
 
+def test_groups_of_one_name_in_two_modules_stay_apart(plan):
+    module = plan.module('m')
+    plan.group('m-g', 'affinity')
+    plan.group('g', at='module.m', module=module)
+    for name in ('a', 'b'):
+        plan.server(name, f'{GROUP}.m-g')
+        plan.server(name, f'{GROUP}.g', at='module.m', module=module)
+    imported = plan.converted()
+    assert imported.description['subgroups'] == {'m-g': ['a', 'b'], 'm-g.2': ['m-a', 'm-b']}
+    assert [policy['policy'] for policy in imported.description['policies']] == [
+        'affinity',
+        'anti-affinity',
+    ]
+
+
+def test_hints_of_which_nothing_is_known_are_refused(plan):
+    plan.server('a', unknown={'scheduler_hints': True})
+    refused(plan, f'{INSTANCE}.a.scheduler_hints', 'is not known before apply')
+
+
+def test_a_count_below_the_number_of_instances_is_refused(plan):
+    plan.server('a', keys=(0, 1, 2), metadata={'gantt': '{"count": 1}'})
+    refused(plan, f'{INSTANCE}.a[0].metadata.gantt', 'count: expected at least the 3 instances')
+
+
+def test_references_in_a_circle_end(plan):
+    first, second = plan.module('first'), plan.module('second')
+    plan.root['module_calls']['first']['expressions'] = {'x': refers('module.second.y')}
+    plan.root['module_calls']['second']['expressions'] = {'x': refers('module.first.y')}
+    for module in (first, second):
+        module['outputs'] = {'y': {'expression': refers('var.x', 'var.z')}}
+        plan.group('g', at='module.first', module=first)
+    plan.server('a', 'var.x', at='module.first', module=first)
+    refused(plan, f'module.first.{INSTANCE}.a.scheduler_hints.group', 'found none by var.x')
+
+
+WRONG_TYPES = (True, 7, 'x', [], {}, [1], {'a': 1}, [[]], None, '\ud800', 10**30)
+
+
+def test_values_of_any_type_are_read_or_refused(plan):
+    """Each place of a whole plan in turn has a value of each type."""
+    module = plan.module('m', group=refers(f'{GROUP}.g.id'))
+    plan.group('g', keys=(0, 1), rules=[{'max_server_per_host': 2}])
+    plan.server(
+        'a',
+        'var.group',
+        at='module.m',
+        module=module,
+        metadata={'gantt': '{}'},
+        block_device=[{'boot_index': 0}],
+    )
+    document = json.dumps(plan.document)
+    for path in list(paths_of(json.loads(document))):
+        for value in WRONG_TYPES:
+            changed = json.loads(document)
+            inner = changed
+            for step in path[:-1]:
+                inner = inner[step]
+            inner[path[-1]] = value
+            with contextlib.suppress(exceptions.GanttError):
+                convert(changed, FLAVORS)
+
+
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each value in a document but the document itself."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, element in inner:
+        yield (*path, key)
+        if isinstance(element, (dict, list)):
+            yield from paths_of(element, (*path, key))
+
+
 def test_a_group_that_cannot_be_told_is_refused(plan):
     plan.group('one')
     plan.group('two')
@@ -332,11 +407,12 @@ def test_a_group_that_cannot_be_told_is_refused(plan):
     [
         ([], 'format_version'),
         ({'format_version': '2.0'}, 'got 2.0'),
-        ({'format_version': '1.2'}, 'there is none'),
-        ({'format_version': '1.2', 'resource_changes': [1]}, 'resource_changes[0].change'),
-        ({'format_version': '1.2', 'resource_changes': {}}, 'expected an'),
+        ({'format_version': '1.2'}, 'plan.configuration'),
+        ({**EMPTY}, 'there is none'),
+        ({**EMPTY, 'resource_changes': [1]}, 'plan.resource_changes[0]: expected an object'),
+        ({**EMPTY, 'resource_changes': {}}, 'plan.resource_changes: expected a list'),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_another_document_is_refused(document, problem):
     with pytest.raises(exceptions.InvalidMessage) as caught:

@@ -191,6 +191,9 @@ def decode(body: Any, tp: type[T], *, inside: str, newer_minor: bool = False) ->
         message = msgspec.convert(body, tp)
     except msgspec.ValidationError as e:
         raise invalid(e, tp, inside, body) from None
+    except UnicodeEncodeError:  # where such a text stands for another type, msgspec fails
+        problem = 'expected text of whole characters; one is half of a surrogate pair'
+        raise exceptions.invalid(inside, problem) from None
     except RecursionError:
         raise exceptions.invalid(inside, 'nested too deeply; expected fewer levels') from None
     check_opaque(message, inside)

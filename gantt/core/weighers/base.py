@@ -137,7 +137,7 @@ class Weigher(Plugin):
     def raw(
         self, hosts: HostTable, spec: RequestSpec, rows: IntArray
     ) -> IntArray | FloatArray | BoolArray | None:
-        """Return raw values of ``rows``, not used elsewhere; None: it has no preference."""
+        """Return raw values of ``rows``, a new array that is written to; None: no preference."""
         raise NotImplementedError
 
     def value(self, hosts: HostTable, spec: RequestSpec, row: int) -> float:
