@@ -19,7 +19,8 @@ def load_document(loader: Any) -> Any:
     Its nodes are counted before anything is built of them: merge keys expand while they are.
 
     :raises DocumentTooLarge: it has more values than ``VALUES_MAX``, or contains itself
-    :raises YAMLError, ValueError, LookupError, AttributeError, RecursionError: it is no YAML
+    :raises ValueError, LookupError, AttributeError, RecursionError: a scalar is not of its tag, or
+        it is nested too deep; beside the parser's own errors
     """
     try:
         node = loader.get_single_node()
