@@ -414,16 +414,16 @@ class _Conversion:
                     groups[group.address] = group
         for reference in references:
             head, _, rest = reference.partition('.')
-            found: list[_Resource] = []
+            referenced: list[_Resource] = []
             if head == 'var' and path:
                 call = self._module(path[:-1]).module_calls.get(path[-1].name)
                 name = re.split(r'[.\[]', rest)[0]
                 outer = _references(call.expressions.get(name)) if call else []
-                found = self._resolve(path[:-1], outer, path[-1].key, seen)
+                referenced = self._resolve(path[:-1], outer, path[-1].key, seen)
             elif head == 'module' and (match := _MODULE_STEP.match(reference)) is not None:
                 output = reference[match.end() :].lstrip('.').partition('.')[0]
-                found = self._of_output(path, match, output, key if own_key else None, seen)
-            groups.update((group.address, group) for group in found)
+                referenced = self._of_output(path, match, output, key if own_key else None, seen)
+            groups.update((group.address, group) for group in referenced)
         return list(groups.values())
 
     def _of_output(
@@ -444,15 +444,15 @@ class _Conversion:
             and group.path[len(path)].name == name
         }
         wanted = given if given is not None else key
-        found: list[_Resource] = []
+        referenced: list[_Resource] = []
         for module in modules:
             if wanted is not None and module.key not in (None, wanted):
                 continue
             inner = (*path, module)
             configured = self._module(inner).outputs.get(output)
             references = _references(configured.expression) if configured else []
-            found += self._resolve(inner, references, None, seen)
-        return found
+            referenced += self._resolve(inner, references, None, seen)
+        return referenced
 
     # -- configuration -----------------------------------------------------------------
     def _module(self, path: Path) -> _Module:

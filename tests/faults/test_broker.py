@@ -356,17 +356,20 @@ def test_a_worker_that_hears_nothing_is_replaced_by_its_supervisor(closing, deaf
     options = {**hosts.SILENT, 'scheduler': hosts.SILENT['scheduler'] | {'workers': 2}}
     site.start('deaf', broker=way.url(rabbit_url), rpc=pings, **options)
 
-    def told(text):
+    def logged_count(text):
         return site.log('deaf').count(text)
 
     # On a busy machine one may be replaced before.
-    until(lambda: told('gantt-scheduler is ready') >= 2, 'both serve', 90)
+    until(lambda: logged_count('gantt-scheduler is ready') >= 2, 'both serve', 90)
     # A worker to which no call ever came back would not end: another one would fare no better.
     until(lambda: all(site.metric('deaf', ANSWERED_PINGS, n) for n in range(2)), 'they call', 90)
-    ready, ended = told('gantt-scheduler is ready'), told('this process receives nothing')
+    ready, ended = (
+        logged_count('gantt-scheduler is ready'),
+        logged_count('this process receives nothing'),
+    )
     deliveries.deafen()
-    until(lambda: told('this process receives nothing') >= ended + 2, 'they end', 90)
-    until(lambda: told('gantt-scheduler is ready') >= ready + 2, 'others are ready', 90)
+    until(lambda: logged_count('this process receives nothing') >= ended + 2, 'they end', 90)
+    until(lambda: logged_count('gantt-scheduler is ready') >= ready + 2, 'others are ready', 90)
     assert site.process('deaf').poll() is None
     assert callers.ask(load.a_request(random.Random(3))).answer
     assert site.stop('deaf') == 0

@@ -58,5 +58,5 @@ def test_a_wrong_declaration_of_a_weigher_is_told_once(caplog):
     for _ in range(20):
         world.select(a_request(2, ram=1))
     assert world.recorder.counts['gantt_wrong_declarations_total'] == 1
-    told = [r for r in caplog.records if 'plugin=Liar' in r.getMessage()]
-    assert [r.levelname for r in told] == ['ERROR']
+    logged = [r for r in caplog.records if 'plugin=Liar' in r.getMessage()]
+    assert [r.levelname for r in logged] == ['ERROR']
