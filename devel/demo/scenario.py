@@ -340,7 +340,8 @@ def audit(stage: Stage, leased: float) -> bool:
     :param leased: monotonic time since which no lease that runs out was given
     """
     quiet = leased + stage.conf.claims.lease_seconds + SWEEP_SECONDS - time.monotonic()
-    wait = max(quiet, stage.scheduler.settings.report_seconds + 1)
+    # A host that came back registers first, and its guests that are gone end with its report.
+    wait = max(quiet, 3 * stage.scheduler.settings.report_seconds + 1)
     say.line(f'waiting {wait:.0f} s: leases run out, the sweeper sweeps, hosts report')
     time.sleep(wait)
     violations = stage.stores.claims.audit()
