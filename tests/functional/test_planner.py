@@ -249,13 +249,13 @@ def test_it_ends_when_it_is_told_to_and_reads_its_options_again(site):
 @pytest.mark.parametrize('leads', [True, False])
 def test_as_a_service_it_gives_way_to_those_of_other_sessions(leads):
     session = pathlib.Path('/proc/self/autogroup')
-    if not session.exists():
-        pytest.skip('NO AUTOGROUP: the kernel does not share out processors by session')
     code = (
+        'import pathlib\n'
         'from types import SimpleNamespace as Options\n'
         'from gantt.cmd import planning\n'
         'planning.lower_priority(Options(planner=Options(nice=7, memory_mb=8192)))\n'
-        f'print(open("{session}").read())'
+        f'session = pathlib.Path("{session}")\n'
+        'print(session.read_text() if session.exists() else "")'
     )
     printed = subprocess.run(
         [sys.executable, '-c', code],
@@ -264,4 +264,7 @@ def test_as_a_service_it_gives_way_to_those_of_other_sessions(leads):
         text=True,
         check=True,
     ).stdout
-    assert (printed.split()[-1] == '7') is leads
+    # Some kernels have the file, and no group behind it.
+    if not printed.strip():
+        pytest.skip('NO AUTOGROUP: the kernel does not share out processors by session')
+    assert (printed.split()[-1] == str(os.nice(0) + 7)) is leads
