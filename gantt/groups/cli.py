@@ -4,6 +4,7 @@
 import abc
 import argparse
 import contextlib
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -23,9 +24,33 @@ _FILE_HINT = (
     f'"members: [{_DESCRIPTION_EXAMPLE}]"'
 )
 _GROUP_ARGUMENT = base.arg('group', help='uuid of the group')
+_REVISION_ARGUMENT = base.arg(
+    '--revision',
+    type=parsing.whole_number(1, 2**31),
+    metavar='N',
+    help='change it only if its plan is still of this revision',
+)
 #: Fields of a request beside its group.
 _REQUEST_FIELDS = ('request_id', 'budget_ms', 'plan_ms', 'lease_seconds', 'dry_run', 'what_if')
+_NUMBER = re.compile(r'([+-]?)([0-9]{1,6})(?:\.\.([0-9]{1,6}))?')
 _LEASE_TYPE = parsing.whole_number(5, 604_800)
+
+
+def _new_number(text: str) -> tuple[str, int | str | list[int]]:
+    """Return the name of a member and its number, as of ``MEMBER=NUMBER``.
+
+    :raises argparse.ArgumentTypeError: another form
+    """
+    name, _, number = text.partition('=')
+    match = _NUMBER.fullmatch(number)
+    if not name or match is None or (match[1] and match[3]):
+        raise argparse.ArgumentTypeError(
+            f'expected MEMBER=NUMBER, such as web=5, web=3..8, web=+2 or web=-1; got {text!r}'
+        )
+    sign, least, most = match.groups()
+    if most is not None:
+        return name, [int(least), int(most)]
+    return name, number if sign else int(least)
 
 
 class _PlanCommand(base.Base):
@@ -138,12 +163,7 @@ class GroupChange(_PlanCommand):
     arguments: Sequence[base.Argument] = (
         base.arg('file', metavar='FILE', help=f'{_FILE_HELP}; all of it as it is to be'),
         base.arg('--uuid', help='of the group, where the file does not say it'),
-        base.arg(
-            '--revision',
-            type=parsing.whole_number(1, 2**31),
-            metavar='N',
-            help='change it only if its plan is still of this revision',
-        ),
+        _REVISION_ARGUMENT,
         base.arg('--heal', action='store_true', help='place those anew whose hosts are down'),
         base.arg(
             '--replace',
@@ -170,6 +190,33 @@ class GroupChange(_PlanCommand):
         if args.revision:
             body['revision'] = args.revision
         return 'PUT', _plan_path(str(group['uuid'])), body
+
+
+class GroupScale(_PlanCommand):
+    """Change the numbers of members of a planned group; members that are placed stay.
+
+    Where there are to be fewer, places go that no create has used, those first without which the
+    policies are violated least: --dry-run names them.
+    Exit codes: 0 placed, 2 not all that have to be placed can be, 3 gave up after conflicts.
+    """
+
+    arguments = (
+        _GROUP_ARGUMENT,
+        base.arg(
+            'members',
+            nargs='+',
+            metavar='MEMBER=NUMBER',
+            type=_new_number,
+            help='its number, LEAST..MOST, or a difference: web=5, web=3..8, web=+2, web=-1',
+        ),
+        _REVISION_ARGUMENT,
+    )
+
+    def request_of(self, args: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
+        body: dict[str, Any] = {'members': dict(args.members)}
+        if args.revision:
+            body['revision'] = args.revision
+        return 'POST', f'{_plan_path(args.group)}/scale', body
 
 
 class GroupHeal(_PlanCommand):

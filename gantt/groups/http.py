@@ -17,9 +17,9 @@ from gantt.core.messages.base import Message
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.groups.model import group_answer
 from gantt.groups.model.group_answer import GroupAnswer, GroupPlanView
-from gantt.groups.model.group_description import GroupDescription
+from gantt.groups.model.group_description import GroupDescription, scaled
 from gantt.groups.model.group_plan import PlannedMember
-from gantt.groups.model.place_group import LEASE_MAX, ChangeGroup, PlaceGroup
+from gantt.groups.model.place_group import LEASE_MAX, ChangeGroup, PlaceGroup, ScaleGroup
 from gantt.groups.service import shown_plans
 from gantt.http import request_access, requested_fields
 from gantt.http.context import Caller, HandlerContext, HttpExtension
@@ -228,6 +228,33 @@ def change_group_plan(
         answer = context.plans.change_group(body)
     context.insights.reload_soon()
     return _for_caller(context, caller, answer)
+
+
+def scale_group_plan(
+    context: GroupHandlerContext, caller: Caller, uuid: str, body: ScaleGroup
+) -> GroupAnswer:
+    """Change the numbers of members of a group: for people, and for autoscalers.
+
+    Members that are placed stay.  Where there are to be fewer, reservations that no create has used
+    end, those first without which the policies are violated least; ``released`` names them, in a
+    dry run before.  Repeating it with the same request id has the effect of one.
+    """
+    record = _plan_record(context, caller, uuid)
+    description, revision = group_answer.read_plan(record).description, record.revision
+    if record.request_id == body.request_id:
+        revision -= 1  # it has been changed by this very request
+    else:
+        description = scaled(description, body.members, 'body.members')
+    change = ChangeGroup(
+        request_id=body.request_id,
+        group=description,
+        revision=body.revision or revision,
+        budget_ms=body.budget_ms,
+        plan_ms=body.plan_ms,
+        lease_seconds=body.lease_seconds,
+        dry_run=body.dry_run,
+    )
+    return change_group_plan(context, caller, uuid, change)
 
 
 def extend_group_plan(
@@ -445,6 +472,7 @@ ROUTES = (
         'group_plans:change',
         bytes_max=None,
     ),
+    route('POST /v1/group-plans/{uuid}/scale', scale_group_plan, 'group_plans:change'),
     route(
         'PUT /v1/group-plans/{uuid}/lease',
         extend_group_plan,

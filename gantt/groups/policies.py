@@ -41,6 +41,7 @@ RULES = [
         'Grow, shrink, change or heal a planned group. It needs the right to claim as well, and '
         'its description is checked as that of gantt:group_plans:create.',
         'PUT /v1/group-plans/{uuid}',
+        'POST /v1/group-plans/{uuid}/scale',
     ),
     rule(
         'gantt:group_plans:extend',

@@ -58,6 +58,10 @@ EXAMPLE_BODIES: dict[str, Any] = {
         'heal': True,
         'plan_ms': 200,
     },
+    'scale_group_plan': {
+        'request_id': '5d0bb8ce-3a5c-4be9-8f53-1f3b7f8f0d11',
+        'members': {'web': '+1'},
+    },
     'extend_group_plan': {'seconds': 7200},
     'extend_lease': {'seconds': 300},
     'confirm_request': {'consumers': []},

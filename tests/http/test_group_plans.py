@@ -194,3 +194,78 @@ def test_a_description_costs_one_read_however_many_specs_it_has():
     assert refused.status_code == 404, refused.text
     assert 'body.group.members[0].spec.different_host' in refused.text
     assert reads <= few + 2
+
+
+def scaled(caller, number, members, **body):
+    body = {'request_id': fixed(90), 'members': members, **body}
+    return caller.post(f'/v1/group-plans/{fixed(number)}/scale', json=body)
+
+
+def web_names(caller, number):
+    plan = caller.get(f'/v1/group-plans/{fixed(number)}').json()
+    return sorted(m['name'] for m in plan['members'] if m['state'] == 'planned')
+
+
+def test_a_group_grows_by_a_number_once_however_often_it_is_asked():
+    site = Site()
+    with as_caller(site, 'admin') as admin:
+        assert admin.post('/v1/group-plans', json=plan_of(1)).status_code == 201
+        dry = scaled(admin, 1, {'web': '+2'}, dry_run=True)
+        assert web_names(admin, 1) == ['web-1', 'web-2']
+        first, again = scaled(admin, 1, {'web': '+2'}), scaled(admin, 1, {'web': '+2'})
+        assert [r.status_code for r in (dry, first, again)] == [200] * 3, (first.text, again.text)
+        assert [m['name'] for m in dry.json()['plan']['members']] == ['web-3', 'web-4']
+        assert again.json()['plan'] == first.json()['plan']
+        assert web_names(admin, 1) == ['web-1', 'web-2', 'web-3', 'web-4']
+        late = scaled(admin, 1, {'web': '+1'}, request_id=fixed(91), revision=1)
+        assert late.status_code == 400 and 'request.revision: expected 2' in late.text, late.text
+        more = scaled(admin, 1, {'web': 3}, request_id=fixed(92))
+        assert more.json()['released'] == ['web-4'], more.text
+        # The first request again, after another one: it is not done twice.
+        assert scaled(admin, 1, {'web': '+2'}).status_code == 409
+        assert web_names(admin, 1) == ['web-1', 'web-2', 'web-3']
+
+
+def test_a_group_that_cannot_grow_stays_as_it_is():
+    site = Site()
+    with as_caller(site, 'admin') as admin:
+        assert admin.post('/v1/group-plans', json=plan_of(1)).status_code == 201
+        refused = scaled(admin, 1, {'web': '+40'})
+        assert refused.status_code == 409, refused.text
+        assert web_names(admin, 1) == ['web-1', 'web-2']
+        some = scaled(admin, 1, {'web': [2, 40]}, request_id=fixed(91))
+        assert some.status_code == 200, some.text
+        assert 2 < len(web_names(admin, 1)) < 40
+        by = scaled(admin, 1, {'web': '-1'}, request_id=fixed(92))
+        assert 'body.members.web: expected [least, most], as it has [2, 40]' in by.text
+
+
+@pytest.mark.parametrize(
+    ('members', 'problem'),
+    [
+        ({'wbe': 3}, 'body.members.wbe: expected a member of the group: one of web'),
+        ({'web': 'many'}, 'body.members.web: expected a number, [least, most], or a difference'),
+        ({'web': '-2'}, 'body.members.web: expected to leave 1 at least of 2'),
+        ({'web': 0}, 'body.members.web: '),
+        ({'web': [5, 2]}, 'body.members.web: expected [least, most] with least <= most'),
+        ({'web': 100_000}, 'body.members.web: '),
+        ({}, 'members'),
+    ],
+)
+def test_a_wrong_number_of_members_is_named(members, problem):
+    site = Site()
+    with as_caller(site, 'admin') as admin:
+        assert admin.post('/v1/group-plans', json=plan_of(1)).status_code == 201
+        refused = scaled(admin, 1, members)
+        assert refused.status_code == 400, refused.text
+        assert problem in refused.text
+        assert web_names(admin, 1) == ['web-1', 'web-2']
+
+
+def test_nobody_scales_a_group_of_another_project(may_claim):
+    site = Site()
+    with as_caller(site, 'member', 'reader') as member, as_caller(site, 'admin') as admin:
+        assert admin.post('/v1/group-plans', json=plan_of(1, project_id='blue')).status_code == 201
+        refused = scaled(member, 1, {'web': 3})
+        nobody = scaled(admin, 2, {'web': 3})
+    assert (refused.status_code, nobody.status_code) == (404, 404), refused.text

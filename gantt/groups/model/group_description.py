@@ -6,11 +6,13 @@ subgroup or member; it holds at a level: hosts that are one domain there are one
 """
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.base import FieldError, Message, Name, Uuid
 from gantt.core.messages.policy_set import (
@@ -27,6 +29,8 @@ from gantt.core.messages.policy_set import (
 )
 from gantt.core.messages.request import Purpose, RequestKind, RequestSpec
 
+#: Difference of two numbers of members.
+_DIFFERENCE = re.compile('[+-][0-9]{1,6}')
 #: Version of this format.
 VERSION = 1
 ALTERNATIVES_MAX = 8
@@ -189,6 +193,53 @@ class GroupDescription(Message, frozen=True, kw_only=True):
                     f'expected at most {total}, as many as there are members; '
                     f'got {policy.min_domains}',
                 )
+
+
+def scaled(
+    description: GroupDescription, counts: Mapping[str, int | str | list[int]], field: str
+) -> GroupDescription:
+    """Return a description with other numbers of members.
+
+    :param counts: name of a member -> a number, ``[least, most]``, or the difference to the present
+        number as ``+2`` or ``-1``
+    :param field: name of ``counts`` in an error
+    :raises InvalidMessage: names the member and the expected value
+    """
+    builtins = msgspec.to_builtins(description)
+    by_name = {member['name']: number for number, member in enumerate(builtins['members'])}
+    for name, count in counts.items():
+        number = by_name.get(name)
+        if number is None:
+            raise exceptions.invalid(
+                f'{field}.{name}', f'expected a member of the group: one of {", ".join(by_name)}'
+            )
+        member = builtins['members'][number]
+        if isinstance(count, str):
+            difference = _DIFFERENCE.fullmatch(count)
+            if difference is None:
+                raise exceptions.invalid(
+                    f'{field}.{name}',
+                    'expected a number, [least, most], or a difference such as "+2" or "-1"; '
+                    f'got {count!r}',
+                )
+            now = member.get('count', 1)
+            if isinstance(now, list):
+                raise exceptions.invalid(
+                    f'{field}.{name}', f'expected [least, most], as it has {now}; got {count!r}'
+                )
+            count = now + int(count)
+            if count < 1:
+                raise exceptions.invalid(
+                    f'{field}.{name}', f'expected to leave 1 at least of {now}; got {count - now}'
+                )
+        member['count'] = count
+    try:
+        return read(builtins)
+    except exceptions.InvalidMessage as e:
+        for name, number in by_name.items():
+            if e.kwargs['field'] == f'group.members[{number}].count':
+                raise exceptions.invalid(f'{field}.{name}', str(e.kwargs['problem'])) from None
+        raise
 
 
 def _check_members(members: Sequence[MemberDescription]) -> None:

@@ -114,6 +114,28 @@ class ChangeGroup(Message, frozen=True, kw_only=True):
         return _digest('change_group', self.group, self.revision, self.heal, sorted(self.replace))
 
 
+class ScaleGroup(Message, frozen=True, kw_only=True):
+    """Change the numbers of members of a planned group, and nothing else of it.
+
+    :ivar request_id: chosen once by the caller; repeating it has the effect of one
+    :ivar members: name of a member -> its number, ``[least, most]``, or the difference to the
+        present number as ``+2`` or ``-1``
+    :ivar revision: revision of the plan that the caller knows; any other is refused. Null: the
+        present one
+    """
+
+    request_id: Uuid
+    members: Annotated[
+        dict[Name, int | Text | Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]],
+        msgspec.Meta(min_length=1, max_length=base.LIST_MAX),
+    ]
+    revision: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    budget_ms: BudgetMs = 60_000
+    plan_ms: PlanMs | None = None
+    lease_seconds: LeaseSeconds | None = None
+    dry_run: bool = False
+
+
 class ShowGroupPlan(Message, frozen=True, kw_only=True):
     """Ask for the plan of a group and for what has become of its members.
 

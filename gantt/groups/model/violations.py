@@ -73,26 +73,103 @@ def find_violations(
     :param members: other guests of the group count as well, as members of unknown names
     :raises InvalidMessage: a policy names a level, host or pool that there is not
     """
+    rows = np.array([_row_of_host(table, member.provider_id) for member in members], np.int64)
+    names = [member.name for member in members]
+    violations = []
+    for index, policy, form in _forms(table, description, members):
+        amount = violation(form, rows)
+        if amount > 0:
+            violations.append(
+                PolicyViolation(
+                    policy=index,
+                    line=form.line,
+                    amount=amount,
+                    members=_violating_members(form, rows, amount, names),
+                    is_hard=policy.is_hard,
+                )
+            )
+    return violations
+
+
+def choose_leaving(
+    table: HostTable,
+    description: GroupDescription,
+    members: Sequence[PresentMember],
+    candidates: Collection[str],
+    count: int,
+) -> list[str]:
+    """Return names of the members without which the group violates its policies least.
+
+    One after the other: hard policies count first, then those that may be given up, then soft ones
+    by their weights; of members that are equal to them the last one by name leaves.
+
+    :param members: all present members
+    :param candidates: names of those that may leave; ``count`` of them do
+    """
+    rows = np.array([_row_of_host(table, member.provider_id) for member in members], np.int64)
+    forms = _forms(table, description, members)
+    leaving: list[str] = []
+    by_name = sorted(
+        (i for i, member in enumerate(members) if member.name in candidates),
+        key=lambda i: (len(members[i].name), members[i].name),
+        reverse=True,
+    )
+    for _ in range(count):
+        alike = dict[tuple[str, int], int]()  # on one host they are equal to every policy
+        for i in by_name:
+            alike.setdefault((members[i].member, int(rows[i])), i)
+        leaver = (
+            min(alike.values(), key=lambda i: _harm_without(forms, rows, i))
+            if forms
+            else by_name[0]
+        )
+        leaving.append(members[leaver].name)
+        rows[leaver] = -1
+        by_name.remove(leaver)
+    return leaving
+
+
+def _harm_without(
+    forms: Sequence['_Form'], rows: IntArray, unit: int
+) -> tuple[float, float, float]:
+    """Return the violations without one member: of hard policies, droppable and soft ones."""
+    hard = droppable = soft = 0.0
+    remaining = rows.copy()
+    remaining[unit] = -1
+    for form in forms:
+        amount = violation(form.policy, remaining)
+        if form.description.is_hard:
+            hard += amount
+        elif form.description.soft is None:
+            droppable += amount
+        else:
+            soft += amount * form.description.soft
+    return hard, droppable, soft
+
+
+class _Form(NamedTuple):
+    """One form of a policy of a description."""
+
+    number: int
+    description: LevelPolicy
+    policy: JointPolicy
+
+
+def _forms(
+    table: HostTable, description: GroupDescription, members: Sequence[PresentMember]
+) -> list[_Form]:
+    """Return the forms of all policies, for present members as units.
+
+    :raises InvalidMessage: a policy names a level, host or pool that there is not
+    """
     levels, units = Levels(table), _PresentUnits(members)
     consumers = frozenset(member.consumer for member in members)
     others = present_guests_of_group(table, description.uuid, {}, without=consumers)
-    rows = np.array([_row_of_host(table, member.provider_id) for member in members], np.int64)
-    violations = []
-    for index, policy in enumerate(description.full_policies):
-        for form in PolicyForms(levels, others, units, description, index, policy).all():
-            counted = with_eligible(form, table.enabled)
-            amount = violation(counted, rows)
-            if amount > 0:
-                violations.append(
-                    PolicyViolation(
-                        policy=index,
-                        line=form.line,
-                        amount=amount,
-                        members=_violating_members(counted, rows, amount, units.names),
-                        is_hard=policy.is_hard,
-                    )
-                )
-    return violations
+    return [
+        _Form(index, policy, with_eligible(form, table.enabled))
+        for index, policy in enumerate(description.full_policies)
+        for form in PolicyForms(levels, others, units, description, index, policy).all()
+    ]
 
 
 def _row_of_host(table: HostTable, provider_id: int) -> int:

@@ -399,6 +399,7 @@ class PlaceGroups:
             self._plans.load_reservations([target.uuid])[target.uuid],
             target.before,
             description,
+            table,
             lambda provider_id: is_host_up(table, provider_id, self._settings.stale_after_seconds),
             heal=change is not None and change.heal,
             replace=() if change is None else change.replace,

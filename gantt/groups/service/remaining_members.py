@@ -20,7 +20,7 @@ from gantt.groups.model.group_answer import (
     spare_reservations,
 )
 from gantt.groups.model.group_description import GroupDescription
-from gantt.groups.model.violations import PresentMember
+from gantt.groups.model.violations import PresentMember, choose_leaving
 
 #: Maximum number of obstructing members that an error names.
 _NAMED_MAX = 5
@@ -71,6 +71,7 @@ def split_members(
     claims: Iterable[Claim],
     before: GroupDescription | None,
     after: GroupDescription,
+    table: HostTable,
     is_up: Callable[[int], bool],
     *,
     heal: bool = False,
@@ -81,6 +82,7 @@ def split_members(
 
     :param claims: claims of the group
     :param before: its former description; None: there was none
+    :param table: its hosts
     :param is_up: whether a host answers, by its id
     :param heal: members on a host that is down get another reservation
     :param replace: names of members that get another reservation
@@ -131,7 +133,7 @@ def split_members(
             + (f' and {more} more' if more > 0 else '')
             + '; delete what is to go first',
         )
-    _release_excess(split, live, after)
+    _release_excess(split, live, after, table)
     return split
 
 
@@ -160,8 +162,12 @@ def _changed_members(before: GroupDescription | None, after: GroupDescription) -
     }
 
 
-def _release_excess(split: MemberSplit, live: Mapping[str, Claim], after: GroupDescription) -> None:
-    """Release free reservations, the last first, where more members stay than are described.
+def _release_excess(
+    split: MemberSplit, live: Mapping[str, Claim], after: GroupDescription, table: HostTable
+) -> None:
+    """Release free reservations where more members stay than are described.
+
+    Those go without which the policies are violated least, see ``choose_leaving``.
 
     :raises InvalidMessage: more are created than are described
     """
@@ -187,10 +193,10 @@ def _release_excess(split: MemberSplit, live: Mapping[str, Claim], after: GroupD
                 f'expected at least {len(reservations) - len(free)}, as many as were created; '
                 f'got {member.most}; delete what is to go first',
             )
-        free.sort(key=lambda reservation: (len(reservation.name), reservation.name))
-        for reservation in free[-surplus:]:
-            split.members.remove(reservation)
-            split.released.append(live[reservation.name])
+        names = {reservation.name for reservation in free}
+        leaving = choose_leaving(table, after, split.members, names, surplus)
+        split.released.extend(live[name] for name in leaving)
+        split.members[:] = [member for member in split.members if member.name not in leaving]
 
 
 def consumers_on(table: HostTable, description: GroupDescription) -> dict[str, str]:
