@@ -213,7 +213,10 @@ class GroupScale(_PlanCommand):
     )
 
     def request_of(self, args: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
-        body: dict[str, Any] = {'members': dict(args.members)}
+        numbers = dict(args.members)
+        if len(numbers) < len(args.members):
+            raise Failure('MEMBER=NUMBER: expected each member once', Exit.USAGE)
+        body: dict[str, Any] = {'members': numbers}
         if args.revision:
             body['revision'] = args.revision
         return 'POST', f'{_plan_path(args.group)}/scale', body

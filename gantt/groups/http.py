@@ -253,6 +253,7 @@ def scale_group_plan(
         plan_ms=body.plan_ms,
         lease_seconds=body.lease_seconds,
         dry_run=body.dry_run,
+        what_if=body.what_if,
     )
     return change_group_plan(context, caller, uuid, change)
 

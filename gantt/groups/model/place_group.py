@@ -122,6 +122,7 @@ class ScaleGroup(Message, frozen=True, kw_only=True):
         present number as ``+2`` or ``-1``
     :ivar revision: revision of the plan that the caller knows; any other is refused. Null: the
         present one
+    :ivar what_if: see ``ChangeGroup``
     """
 
     request_id: Uuid
@@ -134,6 +135,10 @@ class ScaleGroup(Message, frozen=True, kw_only=True):
     plan_ms: PlanMs | None = None
     lease_seconds: LeaseSeconds | None = None
     dry_run: bool = False
+    what_if: bool = False
+
+    def __post_init__(self) -> None:
+        _check_what_if(self.what_if, self.dry_run)
 
 
 class ShowGroupPlan(Message, frozen=True, kw_only=True):
