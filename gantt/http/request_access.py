@@ -128,7 +128,7 @@ def check_request(
         spec = _without_foreign_near(context, caller, spec)
         _check_own_consumers(context, caller, body.consumers)
         return msgspec.structs.replace(body, spec=spec, only_project=caller.project_filter)
-    if spec.group is not None:
+    if spec.group is not None and not spec.is_group_of_plan:  # plans are looked up by schedulers
         group = context.stores.groups.load_group(spec.group.uuid)
         if group is None or not caller.may_see(group.project_id):
             raise exceptions.NotFound(kind='server group', name=spec.group.uuid)

@@ -51,6 +51,7 @@ MEMBER_FIELDS = frozenset(
             f'body.spec.hints.{name}'
             for name in (*nova_hints.CONSUMER_HINTS, nova_hints.GROUP_HINT)
         ),
+        f'body.spec.hints.{nova_hints.PLAN_HINT}',
         f'body.spec.hints.{nova_hints.MEMBER_HINT}',
         'body.spec.group.uuid',
         'body.spec.group.member',

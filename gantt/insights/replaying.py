@@ -237,7 +237,7 @@ class Replayer:
         pause: AskPause | None = None,
     ) -> Decision:
         seen = decision.places
-        if seen is not None and not seen.replaces:
+        if seen is not None and seen.decides:
             return self._reservations.decide_create(
                 table,
                 request,

@@ -69,6 +69,24 @@ def test_the_member_of_a_plan_may_be_a_hint():
     assert without.group == GroupRef(uuid=an_id(5))
 
 
+def test_the_plan_may_be_a_hint_in_place_of_a_group_or_beside_one():
+    alone = RequestSpec(
+        resources={'VCPU': 1}, hints={'gantt_plan': [an_id(5).upper()], 'gantt_member': ['web']}
+    )
+    assert alone.group == GroupRef(uuid=an_id(5), member='web')
+    assert (alone.plan, alone.is_group_of_plan) == (an_id(5), True)
+    assert alone == msgspec.convert(msgspec.to_builtins(alone), RequestSpec)
+    assert (alone.without_plan().group, alone.without_plan().hints) == (None, {})
+    beside = RequestSpec(
+        resources={'VCPU': 1},
+        hints={'gantt_plan': [an_id(5)], 'gantt_member': ['web'], 'group': [an_id(6)]},
+    )
+    assert beside.group == GroupRef(uuid=an_id(6), member='web')
+    assert (beside.plan, beside.is_group_of_plan) == (an_id(5), False)
+    assert beside.without_plan().group == GroupRef(uuid=an_id(6))
+    assert beside.without_plan().hints == {'group': [an_id(6)]}
+
+
 def test_hints_of_others_stay_what_they_are():
     hints = {'target_cell': ['region!child'], 'same_hosts': ['x'], 'groups': ['y']}
     spec = RequestSpec(resources={'VCPU': 1}, hints=hints)
@@ -87,6 +105,8 @@ BAD = {
     ),
     'group-name': ({'hints': {'group': ['web']}}, 'group[0]', 'expected a UUID'),
     'groups': ({'hints': {'group': [GUEST, OTHER]}}, 'group', 'expected one uuid, got 2'),
+    'plan-name': ({'hints': {'gantt_plan': ['web']}}, 'gantt_plan[0]', 'expected a UUID'),
+    'plans': ({'hints': {'gantt_plan': [GUEST, OTHER]}}, 'gantt_plan', 'expected one uuid, got 2'),
     'member-alone': ({'hints': {'gantt_member': ['web']}}, 'gantt_member', 'its group as well'),
     'members': (
         {'hints': {'group': [GUEST], 'gantt_member': ['a', 'b']}},

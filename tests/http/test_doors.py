@@ -130,6 +130,7 @@ HINTS = {
     'same_host': [({'same_host': ['x']}, REFUSED), ({'same_host': [fixed(1)]}, NOBODY)],
     'different_host': [({'different_host': ['x']}, REFUSED)],
     'group': [({'group': ['x']}, REFUSED)],
+    'gantt_plan': [({'gantt_plan': ['web']}, REFUSED)],
     'gantt_member': [({'gantt_member': ['web']}, REFUSED)],
     'query': [
         ({'query': ['["<", "$total_usable_ram_mb", 9999]']}, SMALL),

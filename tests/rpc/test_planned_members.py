@@ -157,6 +157,22 @@ def test_a_member_that_there_is_not_is_refused_by_name(served):
     assert 'names a member; expected its group as well, as the hint group' in caught.value.value
 
 
+def test_a_boot_in_no_group_of_novas_finds_its_place_by_the_plan(served):
+    group = served.group
+    args = copy.deepcopy(load('select_destinations-boot').args)
+    args['spec_obj']['nova_object.data'] |= {
+        'project_id': PROJECT,
+        'scheduler_hints': {'gantt_plan': [group.uuid], 'gantt_member': ['web-3']},
+    }
+    result = served.conductor.call('boot', uuids=[str(uuid.uuid4())], spec_obj=args['spec_obj'])
+    assert chosen_of(result) == [group.hosts['web-3']]
+    assert served.store.claims.load_claim(group.claims['web-3']).is_taken
+    args['spec_obj']['nova_object.data']['scheduler_hints'] = {'gantt_plan': 'web'}
+    with pytest.raises(om.RemoteError) as caught:
+        served.conductor.call('boot', uuids=[str(uuid.uuid4())], spec_obj=args['spec_obj'])
+    assert 'hints.gantt_plan[0]' in caught.value.value
+
+
 def test_a_create_of_ours_names_the_member_in_its_field(served):
     group, callers = served.group, served.bus.scheduler()
     spec = RequestSpec(

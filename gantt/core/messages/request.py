@@ -332,6 +332,30 @@ class RequestSpec(Message, frozen=True, kw_only=True):
         """True where its flavor or its caller may have rules; cheap to compute."""
         return bool(self.flavor.extra_specs or self.hints)
 
+    @property
+    def plan(self) -> str | None:
+        """Planned group that a hint names, beside the group or in place of one; None: no hint."""
+        return nova_hints.plan(self.hints) if nova_hints.PLAN_HINT in self.hints else None
+
+    @property
+    def is_group_of_plan(self) -> bool:
+        """True where its group is known only by the hint for the plan."""
+        group = self.group
+        return (
+            group is not None
+            and group.uuid == self.plan
+            and not (group.is_ruled or nova_hints.GROUP_HINT in self.hints)
+        )
+
+    def without_plan(self) -> 'RequestSpec':
+        """Return the spec as it is without the hints for a plan."""
+        group = self.group
+        if group is not None:
+            group = None if self.is_group_of_plan else msgspec.structs.replace(group, member=None)
+        unused = (nova_hints.PLAN_HINT, nova_hints.MEMBER_HINT)
+        hints = {name: texts for name, texts in self.hints.items() if name not in unused}
+        return msgspec.structs.replace(self, group=group, hints=hints)
+
     def _take_hints(self) -> None:
         """Copy hints of Nova into the fields, wherever the request came from."""
         for name in nova_hints.CONSUMER_HINTS:
@@ -342,13 +366,16 @@ class RequestSpec(Message, frozen=True, kw_only=True):
             uuid = nova_hints.group(self.hints, self.group.uuid if self.group else None)
             if self.group is None and uuid is not None:
                 msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=uuid))
+        plan = self.plan
+        if plan is not None and self.group is None:
+            msgspec.structs.force_setattr(self, 'group', GroupRef(uuid=plan))
         if nova_hints.MEMBER_HINT in self.hints:
             member = nova_hints.member(self.hints, self.group.member if self.group else None)
             if member is not None and self.group is None:
                 raise base.FieldError(
                     f'hints.{nova_hints.MEMBER_HINT}',
                     'names a member; expected its group as well, as the hint '
-                    f'{nova_hints.GROUP_HINT}',
+                    f'{nova_hints.GROUP_HINT} or {nova_hints.PLAN_HINT}',
                 )
             if member is not None and self.group is not None and self.group.member is None:
                 group = msgspec.structs.replace(self.group, member=member)

@@ -47,6 +47,7 @@ class OfferedReservations(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     :ivar free: the reservations that it may have, one for each of its members
     :ivar why: '' or the reason why it gets none of them
     :ivar replaces: the reservations that are released for the create's reservations elsewhere
+    :ivar note: '' or what a decision of filters and weighers says of the plan that a hint names
     """
 
     group: str
@@ -56,6 +57,12 @@ class OfferedReservations(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     free: list[OfferedReservation] = []
     why: str = ''
     replaces: list[OfferedReservation] = []
+    note: str = ''
+
+    @property
+    def decides(self) -> bool:
+        """True where the create gets these reservations or is refused: no host is evaluated."""
+        return not (self.replaces or self.note)
 
 
 #: Sources of the rules of a caller, and of the policies of a server group.

@@ -30,9 +30,7 @@ NOT_COMPARED = frozenset(
 #: Fields that a plan may leave open, compared by ``_open_fields``.
 _OPEN_FIELDS = frozenset({'image', 'networks'})
 #: Hints that are fields, or that identify the create.
-_COMPARED_HINTS = frozenset(
-    (*nova_hints.CONSUMER_HINTS, nova_hints.GROUP_HINT, nova_hints.MEMBER_HINT)
-)
+_COMPARED_HINTS = nova_hints.HINT_NAMES
 #: Hints that Heat sends with every server of a stack.
 _HEAT_PREFIX = 'heat_'
 _PROPERTY_PREFIX = 'image.properties.'

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from gantt.core.messages.base import topic_of
+from gantt.core.messages.keys import nova_hints
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import (
     PASSED_VERDICT,
@@ -86,7 +87,8 @@ def decide_create(
 
 def why_no_reservation(seen: OfferedReservations, request: SelectDestinations) -> tuple[str, str]:
     """Return why a create gets no reservation, and its cause in general; '': it gets some."""
-    where = f' (revision {seen.revision} of the plan of group {seen.group})'
+    by_hint = f'hints.{nova_hints.PLAN_HINT}: ' if request.spec.plan is not None else ''
+    where = f' ({by_hint}revision {seen.revision} of the plan of group {seen.group})'
     plan_differences = (
         differences.plan_differences(seen.planned, request.spec) if seen.planned is not None else []
     )
@@ -124,8 +126,17 @@ def without_replaced_claims(table: HostTable, seen: OfferedReservations | None) 
 def with_new_reservations(
     decision: Decision, seen: OfferedReservations | None, request: SelectDestinations
 ) -> Decision:
-    """Return a decision of filters and weighers about a create that differs from its plan."""
+    """Return a decision of filters and weighers about a request of a planned group.
+
+    It is a create that differs from its plan, or the plan that a hint names does not apply to it.
+    """
     if seen is None:
+        return decision
+    if seen.note:
+        decision = msgspec.structs.replace(
+            decision, reason=f'{decision.reason}; {seen.note}', places=seen
+        )
+    if not seen.replaces:
         return decision
     plan_differences = (
         differences.plan_differences(seen.planned, request.spec) if seen.planned is not None else []

@@ -32,7 +32,7 @@ from gantt.scheduler.request.planner import (
     Planner,
 )
 from gantt.scheduler.request.queue import PendingRequest
-from gantt.scheduler.request.server_groups import ServerGroups
+from gantt.scheduler.request.server_groups import RuledRequest, ServerGroups
 from gantt.scheduler.settings import SchedulerSettings
 
 
@@ -59,10 +59,21 @@ class GroupMembers(ServerGroups):
     ) -> Plan | OfferedReservations | None:
         """Return the plan of a create that takes over reservations, or is refused for them.
 
-        :return: else the reservations that it replaces, where it is placed anew
+        :return: else the reservations that it replaces, where it is placed anew, or a note on the
+            plan, which it does without
         """
         request, group = call.request, call.request.spec.group
         assert group is not None, 'it is of a group'
+        if request.spec.plan is not None:
+            without_plan = self._reservations.offer_without_plan(
+                self._cache.working, request, self._cache.rules
+            )
+            if without_plan is not None and without_plan.decides:
+                return self._with_reservations(planner, call, pipeline, without_plan)
+            if without_plan is not None:
+                if not request.spec.is_group_of_plan:
+                    super().offer(planner, call, pipeline, without)
+                return without_plan
         super().offer(planner, call, pipeline, without)
         if not self.may_be_counted(request):
             return None
@@ -75,7 +86,7 @@ class GroupMembers(ServerGroups):
             spread=planner.spread_of(call),
             seed=seed_of_try(request.request_id, call.attempt.tries),
         )
-        if seen is None or seen.replaces:
+        if seen is None or not seen.decides:
             return seen
         return self._with_reservations(planner, call, pipeline, seen)
 
@@ -111,6 +122,13 @@ class GroupMembers(ServerGroups):
         self, table: HostTable, request: SelectDestinations, offered: OfferedReservations | None
     ) -> NarrowedRequest:
         """Return the request under the rule of its group, by the name of its member."""
+        if offered is not None and offered.note:
+            spec = request.spec.without_plan()
+            request = msgspec.structs.replace(request, spec=spec)
+            if spec.group is None:
+                return _NotedRequest(request, NO_COMMIT_PARTS, offered)
+            narrowed = super().narrow(table, request, None)
+            return _NotedRequest(narrowed.request, narrowed.extra, offered)
         named = self._reservations.with_member_name(table, request)
         narrowed = super().narrow(table, named, offered)
         return (
@@ -142,6 +160,19 @@ class GroupMembers(ServerGroups):
             self._reservations.note_committed(plan.request.request_id, outcome.attempt, taken)
         else:
             self._reservations.invalidate(taken)
+
+
+class _NotedRequest(RuledRequest):
+    """A request whose plan is ignored, see ``NarrowedRequest``."""
+
+    def __init__(
+        self, request: SelectDestinations, extra: GroupCommitParts, offered: OfferedReservations
+    ) -> None:
+        super().__init__(request, extra)
+        self._offered = offered
+
+    def decided(self, decision: Decision) -> Decision:
+        return take_reservations.with_new_reservations(decision, self._offered, self.request)
 
 
 class _ReplacingRequest:

@@ -20,6 +20,7 @@ from gantt.core.claims.reservations import (
     reservation_taken_over,
 )
 from gantt.core.messages import image_properties, policy_set
+from gantt.core.messages.keys import nova_hints
 from gantt.core.messages.request import (
     GroupRef,
     Lifecycle,
@@ -99,6 +100,32 @@ class GroupReservations:
         rule = rules.get(group.uuid)
         return group.member is not None or (rule is not None and rule.policy == POLICIES_POLICY)
 
+    def offer_without_plan(
+        self, table: HostTable, request: SelectDestinations, rules: Mapping[str, GroupRule]
+    ) -> OfferedReservations | None:
+        """Return the offer where the plan that a hint names is not there; None: it is.
+
+        A create is refused.  Any other request has the hints of the create, and goes on without.
+        A plan of another project is answered as one that was never made.
+
+        :raises DatabaseUnavailable: the plan is not known, and cannot be read
+        """
+        uuid = request.spec.plan
+        assert uuid is not None, 'a hint names it'
+        key = self._key(table, uuid, rules.get(uuid))
+        record: GroupPlanRecord | None = None
+        # Whether a plan was released is known from its reservations where one may be offered.
+        if self.may_have_reservation(request, rules):
+            record = self._cached_plan(uuid, key, ended=False).record
+        if record is None:
+            record = self._cached_plan(uuid, key, ended=True).record
+        if record is not None and not _is_hidden(request, record):
+            return None
+        if request.spec.purpose is Purpose.CREATE:
+            return _offer_by_unknown_hint(uuid)
+        note = f'hints.{nova_hints.PLAN_HINT} is ignored: group {uuid} has no plan any more'
+        return OfferedReservations(group=uuid, revision=0, note=note)
+
     @staticmethod
     def with_member_name(table: HostTable, request: SelectDestinations) -> SelectDestinations:
         """Return a request of a move, with the name of the member that its guest is.
@@ -114,7 +141,8 @@ class GroupReservations:
                 is_it = placed.consumer == consumer and placed.group == group.uuid
                 if is_it and placed.member not in (None, group.member):
                     named_group = msgspec.structs.replace(group, member=placed.member)
-                    spec = msgspec.structs.replace(spec, group=named_group)
+                    hints = {k: v for k, v in spec.hints.items() if k != nova_hints.MEMBER_HINT}
+                    spec = msgspec.structs.replace(spec, group=named_group, hints=hints)
                     return msgspec.structs.replace(request, spec=spec)
         return request
 
@@ -140,12 +168,14 @@ class GroupReservations:
         """
         group = request.spec.group
         assert group is not None, 'it may have places'
-        key = (None if rule is None else rule.policies, table.group_generation(group.uuid))
+        key = self._key(table, group.uuid, rule)
         seen: OfferedReservations | None = None
         # A refused request gets the reason: then ended reservations count as well.
         for avoided, is_last in ((without, False), ((), True)):
             cached = self._cached_plan(group.uuid, key, is_last)
             if cached.record is None or cached.reservations is None:
+                if request.spec.plan is not None:
+                    return _offer_by_unknown_hint(group.uuid)
                 if group.member is None or _includes_member(group, group.member, rule):
                     return None
                 return _offer_without_plan(group.uuid, group.member)
@@ -237,6 +267,10 @@ class GroupReservations:
         cached = self._cached_plans.get(group)
         return None if cached is None or cached.record is None else cached.record.project_id
 
+    @staticmethod
+    def _key(table: HostTable, uuid: str, rule: GroupRule | None) -> object:
+        return (None if rule is None else rule.policies, table.group_generation(uuid))
+
     def _cached_plan(self, uuid: str, key: object, ended: bool) -> _CachedPlan:
         """Return the plan of a group.
 
@@ -254,13 +288,17 @@ class GroupReservations:
     def _load_plan(
         self, uuid: str, key: object, now: float, before: _CachedPlan | None, ended: bool
     ) -> _CachedPlan:
-        if before is not None and before.record is not None and before.reservations is not None:
-            record, members = before.record, before.reservations.members
-        else:
-            stored = self._stored_plans.load_group_plan(uuid)
-            if stored is None:
+        known = None if before is None or before.reservations is None else before.record
+        record = known
+        if record is None or ended:  # a plan may be released, and its group keep its rule
+            record = self._stored_plans.load_group_plan(uuid)
+            if record is None:
                 return _CachedPlan(key, None, None, now, has_ended=True)
-            record, members = stored, members_of(stored)
+        if known is not None and known.request_id == record.request_id:
+            assert before is not None and before.reservations is not None, 'it is known'
+            members = before.reservations.members
+        else:
+            members = members_of(record)
         claims = self._stored_plans.load_reservations([uuid], ended=ended)[uuid]
         replaced = replaced_guests(record.plan)
         reservations = MemberReservations(uuid, record.revision, members, claims, replaced)
@@ -327,11 +365,16 @@ def _check_project(request: SelectDestinations, record: GroupPlanRecord) -> None
 
     :raises NotFound: the plan is of another project, whose groups are hidden from this one
     """
-    project = request.spec.project_id
-    if is_foreign(record.project_id, request.only_project) or (
-        None not in (project, record.project_id) and project != record.project_id
-    ):
+    if _is_hidden(request, record):
         raise group_rule.unknown_group(record.group_uuid)
+
+
+def _is_hidden(request: SelectDestinations, record: GroupPlanRecord) -> bool:
+    """Return whether a plan is of another project than a request."""
+    project = request.spec.project_id
+    return is_foreign(record.project_id, request.only_project) or (
+        None not in (project, record.project_id) and project != record.project_id
+    )
 
 
 def _includes_member(group: GroupRef, member: str, rule: GroupRule | None) -> bool:
@@ -345,6 +388,14 @@ def _includes_member(group: GroupRef, member: str, rule: GroupRule | None) -> bo
     if policies is None or policies.members:
         return False
     return policies.member_of(member) in policies.names
+
+
+def _offer_by_unknown_hint(uuid: str) -> OfferedReservations:
+    why = (
+        f'hints.{nova_hints.PLAN_HINT}: expected the uuid of a planned group of this project, got '
+        f'{uuid}, which has no plan, or has none any more; plan it first, or leave the hint out'
+    )
+    return OfferedReservations(group=uuid, revision=0, why=why)
 
 
 def _offer_without_plan(uuid: str, member: str) -> OfferedReservations:

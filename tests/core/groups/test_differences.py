@@ -135,6 +135,7 @@ LEFT_OPEN = {
     'quota-of-the-guest': {'flavor': {'extra_specs': {'quota:cpu_shares': '10', 'hw_rng:x': '1'}}},
     'heat': {'hints': {'heat_resource_name': ['web'], 'heat_root_stack_id': ['s']}},
     'names': {'hints': {'group': [an_id(1)], 'gantt_member': ['web-1']}},
+    'plan': {'hints': {'gantt_plan': [an_id(1)], 'gantt_member': ['web-1']}},
     'group': {'group': {'uuid': an_id(1), 'policy': 'affinity', 'members': [an_id(2)]}},
     'networks': {'networks': {'physical': ['net1'], 'tunneled': True}},
 }

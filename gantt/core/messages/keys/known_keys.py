@@ -205,6 +205,7 @@ _KEY_TABLE = (
         'as spec.different_host',
     ),
     (KeyKind.HINT, 'group', READ_BY_REQUEST, 'a uuid, as spec.group.uuid'),
+    (KeyKind.HINT, 'gantt_plan', READ_BY_REQUEST, 'a uuid of a planned group'),
     (KeyKind.HINT, 'gantt_member', READ_BY_REQUEST, 'a name, as spec.group.member'),
     (KeyKind.HINT, 'query', 'JsonFilter', 'facts of the host'),
     (KeyKind.HINT, 'build_near_host_ip cidr', 'SimpleCIDRAffinityFilter', 'addresses of hosts'),

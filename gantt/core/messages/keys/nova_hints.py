@@ -2,9 +2,9 @@
 """Hints of Nova's that are fields of a request here.
 
 ``same_host``, ``different_host`` and ``group`` as hints are supported in every interface.  Where
-the field is given as well both have to be the same.  So is ``gantt_member``, which Nova passes on
-as it is: the member of a planned group whose place a server is to have.  All other hints stay free
-text for the filters that read them.
+the field is given as well both have to be the same.  So are two that Nova passes on as they are:
+``gantt_plan``, the planned group that a server is to have a place of, and ``gantt_member``, the
+member of it.  All other hints stay free text for the filters that read them.
 """
 
 import re
@@ -14,9 +14,10 @@ from gantt.core.messages import base
 
 CONSUMER_HINTS = ('same_host', 'different_host')
 GROUP_HINT = 'group'
+PLAN_HINT = 'gantt_plan'
 MEMBER_HINT = 'gantt_member'
 #: Names of all these hints.
-HINT_NAMES = frozenset({*CONSUMER_HINTS, GROUP_HINT, MEMBER_HINT})
+HINT_NAMES = frozenset({*CONSUMER_HINTS, GROUP_HINT, PLAN_HINT, MEMBER_HINT})
 _UUID = re.compile(base.UUID_PATTERN)
 _NAME = re.compile(base.NAME_PATTERN)
 
@@ -32,8 +33,8 @@ def consumers(name: str, hints: Mapping[str, Sequence[str]], given: list[str]) -
     for number, text in enumerate(hinted):
         if not _UUID.search(text):
             raise base.FieldError(f'hints.{name}[{number}]', base.UUID_EXPECTED)
-    if name == GROUP_HINT and len(set(hinted)) > 1:
-        raise base.FieldError(f'hints.{GROUP_HINT}', f'expected one uuid, got {len(hinted)}')
+    if name in (GROUP_HINT, PLAN_HINT) and len(set(hinted)) > 1:
+        raise base.FieldError(f'hints.{name}', f'expected one uuid, got {len(hinted)}')
     if hinted and given and set(hinted) != set(given):
         raise base.FieldError(
             f'hints.{name}', f'expected it or the field {name}; both are given, and differ'
@@ -47,6 +48,15 @@ def group(hints: Mapping[str, Sequence[str]], given: str | None) -> str | None:
     :raises FieldError: the hint is no uuid, or another than the field's
     """
     uuids = consumers(GROUP_HINT, hints, [] if given is None else [given])
+    return uuids[0] if uuids else None
+
+
+def plan(hints: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the uuid of the planned group that the hint names.
+
+    :raises FieldError: the hint is no uuid
+    """
+    uuids = consumers(PLAN_HINT, hints, [])
     return uuids[0] if uuids else None
 
 
