@@ -11,6 +11,7 @@ NOVA   ?= .venv-nova
 CLOUD  ?= .venv-openstack
 PLACEMENT ?= .venv-placement
 CLIENT ?= .venv-client
+HEAT   ?= .venv-heat
 SUPPLY ?= .venv-supply
 ARGS   ?=
 NAME   ?=
@@ -31,7 +32,7 @@ ifeq ($(PBR_VERSION)$(shell git rev-parse HEAD 2>/dev/null),)
 export PBR_VERSION := $(shell sed -n 's/^version = //p' setup.cfg).dev0
 endif
 
-.PHONY: help demo demo-zones test quick python-test devstack-test openstack-test placement-test client-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement try-nova
+.PHONY: help demo demo-zones test quick python-test devstack-test openstack-test placement-test client-test heat-test lint format types imports security docs genconfig genpolicy bench nightly clean hashes sbom audit venv venv-test venv-nova venv-placement venv-heat try-nova
 
 help: ## this list
 	@echo 'make TARGET [ARGS="..."]     (PYTHON=$(PYTHON), environment in $(VENV)/)'
@@ -100,6 +101,16 @@ $(CLIENT)/made: tests/placement/client-requirements.txt
 	$(CLIENT)/bin/python -m pip --disable-pip-version-check --no-input --retries 2 --timeout 30 install --quiet --requirement $<
 	@touch $@
 
+$(HEAT)/made: tests/templates/heat-requirements.txt
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
+	@echo "Heat's library, in an environment of its own ($(HEAT)/): once, a minute or two"
+	rm -rf $(HEAT)
+	'$(PYTHON)' -m venv $(HEAT)
+	$(HEAT)/bin/python -m pip --disable-pip-version-check --no-input --retries 2 --timeout 30 install --quiet --no-deps --requirement $<
+	@touch $@
+
+venv-heat: $(HEAT)/made ## Heat's library, which reads templates for "gantt group import heat-offline" (.venv-heat)
+
 $(CLOUD)/made: tests/openstack/requirements.txt setup.cfg
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; found none.' >&2; exit 1; }
 	@echo 'Keystone, Glance, Placement and Nova in $(CLOUD)/: once, some minutes'
@@ -161,6 +172,10 @@ placement-test: $(VENV)/test-required $(PLACEMENT)/made ## Placement's own tests
 client-test: $(VENV)/test-required $(PLACEMENT)/made $(CLIENT)/made ## a day of the openstack command with osc-placement: Placement and Gantt answer the same
 	$(BIN)/python -m tests.placement.client_day --client $(CLIENT)/bin/openstack --python $(PLACEMENT)/bin/python $(ARGS)
 
+heat-test: $(VENV)/installed $(HEAT)/made ## what becomes of a folder of Heat's templates: TEMPLATES=path, e.g. a copy of openstack/heat-templates
+	@test -d '$(TEMPLATES)' || { echo 'Name a folder of templates: make heat-test TEMPLATES=path' >&2; exit 1; }
+	$(BIN)/python -m tests.templates.heat_folder --python $(HEAT)/bin/python $(ARGS) '$(TEMPLATES)'
+
 bench: $(VENV)/test-required ## one bench, e.g. NAME=decide ARGS="--hosts 10000"; without NAME the list of them
 	@$(BIN)/python -m bench $(if $(NAME),$(NAME) --json $(ARGS),--help)
 
@@ -213,5 +228,5 @@ sbom: $(SUPPLY)/made ## build/sbom.json: what requirements.lock installs, as Cyc
 	@echo 'build/sbom.json'
 
 clean: ## remove what was made here: environment, caches, built documents
-	rm -rf $(VENV) $(PYTHONS:%=.venv-%) $(NOVA) $(PLACEMENT) $(CLIENT) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
+	rm -rf $(VENV) $(PYTHONS:%=.venv-%) $(NOVA) $(PLACEMENT) $(CLIENT) $(HEAT) $(SUPPLY) doc/build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .eggs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -36,7 +36,7 @@ SECONDS = {
     'shadow': 30,
     'sim': 120,
     'telemetry': 35,
-    'templates': 5,
+    'templates': 20,
     'transfer': 80,
     'zones': 400,
 }

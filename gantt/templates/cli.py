@@ -9,10 +9,18 @@ from gantt.cli import base
 from gantt.cli.endpoint import Exit, Failure, load_body
 from gantt.core.messages import quoting
 from gantt.templates.flavors import read_flavors
-from gantt.templates.imported import ImportedGroup
+from gantt.templates.imported import ImportedGroup, TemplateSource
 
 #: Entry points of the converters.
 CONVERTERS = 'gantt.templates'
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    """Return name and value.  :raises argparse.ArgumentTypeError: it has no name"""
+    name, equals, value = text.partition('=')
+    if not name or not equals:
+        raise argparse.ArgumentTypeError('expected NAME=VALUE')
+    return name, value
 
 
 class GroupImport(base.Base):
@@ -24,9 +32,36 @@ class GroupImport(base.Base):
     formats = ('text', 'json', 'yaml')
     auth_required = False
     arguments = (
-        base.arg('kind', metavar='KIND', help='terraform, or the name of another converter'),
         base.arg(
-            'file', metavar='FILE', help='what "terraform show -json PLAN" prints; - reads it'
+            'kind', metavar='KIND', help='terraform, heat-offline, or the name of another converter'
+        ),
+        base.arg(
+            'file',
+            metavar='FILE',
+            help='what "terraform show -json PLAN" prints (- reads it), or a template of Heat',
+        ),
+        base.arg(
+            '-e',
+            '--environment',
+            dest='environments',
+            action='append',
+            default=[],
+            metavar='ENV',
+            help='of heat-offline: an environment; repeat for several, the last one wins',
+        ),
+        base.arg(
+            '--parameter',
+            dest='parameters',
+            action='append',
+            default=[],
+            type=_parameter,
+            metavar='NAME=VALUE',
+            help='of heat-offline: a parameter; repeat for several',
+        ),
+        base.arg(
+            '--python',
+            metavar='PYTHON',
+            help="of heat-offline: a Python that has Heat's library, where this one has not",
         ),
         base.arg(
             '--flavors',
@@ -47,9 +82,14 @@ class GroupImport(base.Base):
             )
         try:
             convert = converters[args.kind].load()
-            imported: ImportedGroup = convert(
-                load_body(args.file), read_flavors(load_body(args.flavors))
+            source = TemplateSource(
+                path=args.file,
+                flavors=read_flavors(load_body(args.flavors)),
+                environments=args.environments,
+                parameters=dict(args.parameters),
+                python=args.python,
             )
+            imported: ImportedGroup = convert(source)
         except exceptions.GanttError as e:
             raise Failure(e.message, Exit.USAGE) from None
         if args.form != 'text':
@@ -62,5 +102,6 @@ class GroupImport(base.Base):
 
 def _comments(imported: ImportedGroup) -> list[str]:
     """Return what members were made of, and what was left out."""
-    lines = [f'{name}: {", ".join(addresses)}' for name, addresses in imported.addresses.items()]
+    lines = [*imported.notes]
+    lines += [f'{name}: {", ".join(addresses)}' for name, addresses in imported.addresses.items()]
     return [*lines, *(f'left out: {line}' for line in imported.left_out)]

@@ -10,25 +10,27 @@ an instance is in: the configuration does, by references, through variables and 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from gantt import exceptions
 from gantt.core.messages import base
-from gantt.core.messages.policy_set import MEMBERS_MAX
-from gantt.groups.model import group_description
 from gantt.nova.model import flavor as nova_flavor
 from gantt.templates.flavors import Flavors
-from gantt.templates.imported import ImportedGroup
+from gantt.templates.imported import (
+    ImportedGroup,
+    TemplateGroup,
+    TemplateServer,
+    TemplateSource,
+    import_group,
+    metadata_fields,
+)
 
 _INSTANCE, _GROUP = 'openstack_compute_instance_v2', 'openstack_compute_servergroup_v2'
-_SOFT = 'soft-'
-_POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 #: Key of metadata whose value, as JSON, has fields of the member: its count, its own policies.
 _METADATA_KEY = 'gantt'
-_METADATA_FIELDS = ('count', 'policies', 'alternatives')
 _KEY = r'(?:\[(?:"((?:[^"\\]|\\.)*)"|(\d+))\])?'
 _GROUP_REFERENCE = re.compile(rf'{_GROUP}\.([\w-]+){_KEY}')
 _MODULE_STEP = re.compile(rf'module\.([\w-]+){_KEY}')
@@ -148,7 +150,12 @@ class _Resource(NamedTuple):
         return value
 
 
-def convert(document: Any, flavors: Flavors) -> ImportedGroup:
+def convert(source: TemplateSource) -> ImportedGroup:
+    """Return the group that a plan in a file is to make.  :raises Failure, InvalidMessage:"""
+    return convert_plan(source.document(), source.flavors)
+
+
+def convert_plan(document: Any, flavors: Flavors) -> ImportedGroup:
     """Return the group that a plan is to make.
 
     :raises InvalidMessage: names the address of the resource and what was expected there
@@ -175,46 +182,15 @@ class _Conversion:
 
     def group(self) -> ImportedGroup:
         """Return the group.  :raises InvalidMessage:"""
+        where = 'resource_changes'
         if not self._instances:
             raise exceptions.invalid(
-                'resource_changes', f'expected an {_INSTANCE} that is to be created; there is none'
+                where, f'expected an {_INSTANCE} that is to be created; there is none'
             )
-        if len(self._instances) > MEMBERS_MAX:
-            raise exceptions.invalid(
-                'resource_changes',
-                f'expected at most {MEMBERS_MAX} instances that are created; '
-                f'got {len(self._instances)}',
-            )
-        members: dict[str, dict[str, Any]] = {}
-        addresses: dict[str, list[str]] = {}
-        names_by_group: dict[str, list[str]] = {}
-        policies: list[dict[str, Any]] = []
-        for alike in self._alike_instances():
-            name = self._member_name(alike, members)
-            first = alike[0]
-            member, own_policies = self._member(first, name, len(alike))
-            members[name] = member
-            addresses[name] = [instance.address for instance in alike]
-            policies += own_policies
-            group = self._group_of(first)
-            if group is not None:
-                names_by_group.setdefault(group.address, []).append(name)
-        subgroups: dict[str, list[str]] = {}
-        for group in self._groups:
-            names = names_by_group.get(group.address)
-            if not names:
-                self._left_out.append(f'{group.address}: no instance that is created is in it')
-                continue
-            subject = names[0]
-            if len(names) > 1:
-                plain_name = _plain_name(group.path, group.name, group.key)
-                subject = _free_name(plain_name, {**members, **subgroups})
-                subgroups[subject] = names
-            policies.append(_policy(group, subject))
-        description = {'policies': policies, 'subgroups': subgroups, 'members': [*members.values()]}
-        description = {field: value for field, value in description.items() if value}
-        group_description.read(description, inside='description')
-        return ImportedGroup(description=description, addresses=addresses, left_out=self._left_out)
+        servers = [self._server(instance) for instance in self._instances]
+        used = {server.group for server in servers}
+        groups = [self._server_group(group, group.address in used) for group in self._groups]
+        return import_group(servers, groups, where=where, left_out=self._left_out)
 
     def _created(self, changes: Sequence[_ResourceChange]) -> Iterator[tuple[str, _Resource]]:
         for change in changes:
@@ -235,49 +211,31 @@ class _Conversion:
             yield kind, _Resource(address, path, change.name, change.index, values, unknown)
 
     # -- members -----------------------------------------------------------------------
-    def _alike_instances(self) -> list[list[_Resource]]:
-        """Return instances of one resource with equal needs together, in the order of the plan."""
-        alike: dict[str, list[_Resource]] = {}
-        for instance in self._instances:
-            group = self._group_of(instance)
-            what = (
-                instance.path,
-                instance.name,
-                self._spec(instance),
-                group and group.address,
-                self._fields_of_metadata(instance),
-            )
-            alike.setdefault(repr(what), []).append(instance)
-        return list(alike.values())
+    def _server(self, instance: _Resource) -> TemplateServer:
+        group = self._group_of(instance)
+        return TemplateServer(
+            address=instance.address,
+            resource=(instance.path, instance.name),
+            name=_plain_name(instance.path, instance.name, None),
+            own_name=_plain_name(instance.path, instance.name, instance.key),
+            spec=self._spec(instance),
+            group=group and group.address,
+            fields=self._fields_of_metadata(instance),
+        )
 
-    def _member_name(self, alike: list[_Resource], taken: Mapping[str, object]) -> str:
-        first = alike[0]
-        same = [i for i in self._instances if (i.path, i.name) == (first.path, first.name)]
-        key = first.key if len(same) > len(alike) else None
-        return _free_name(_plain_name(first.path, first.name, key), taken)
-
-    def _member(
-        self, instance: _Resource, name: str, count: int
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return the description of a member, and policies of its own."""
-        fields = self._fields_of_metadata(instance)
-        policies = [{'of': name, **policy} for policy in fields.pop('policies', [])]
-        given = fields.get('count', count)
-        most = given[-1] if isinstance(given, list) and given else given
-        if isinstance(most, int) and most < count:
-            raise exceptions.invalid(
-                f'{instance.address}.metadata.{_METADATA_KEY}',
-                f'count: expected at least the {count} instances that the plan creates',
-            )
-        member: dict[str, Any] = {'name': name}
-        if count > 1:
-            member['count'] = count
-        return {**member, **fields, 'spec': self._spec(instance)}, policies
+    @staticmethod
+    def _server_group(group: _Resource, is_used: bool) -> TemplateGroup:
+        limits = [rules.max_server_per_host for rules in group.values.rules or []]
+        return TemplateGroup(
+            address=group.address,
+            name=_plain_name(group.path, group.name, group.key),
+            policies=(group.value('policies') or []) if is_used else [],
+            max_per_host=next(filter(None, reversed(limits)), None),
+        )
 
     @staticmethod
     def _fields_of_metadata(instance: _Resource) -> dict[str, Any]:
-        metadata = instance.value('metadata') or {}
-        text = metadata.get(_METADATA_KEY)
+        text = (instance.value('metadata') or {}).get(_METADATA_KEY)
         if text is None:
             return {}
         field = f'{instance.address}.metadata.{_METADATA_KEY}'
@@ -285,16 +243,7 @@ class _Conversion:
             fields = msgspec.json.decode(str(text))
         except msgspec.DecodeError as e:
             raise exceptions.invalid(field, f'expected JSON: {e}') from None
-        policies = fields.get('policies', []) if isinstance(fields, dict) else None
-        if (
-            not isinstance(policies, list)
-            or not all(isinstance(policy, dict) for policy in policies)
-            or not set(fields) <= set(_METADATA_FIELDS)
-        ):
-            raise exceptions.invalid(
-                field, f'expected an object with {", ".join(_METADATA_FIELDS)}; policies as a list'
-            )
-        return dict(fields)
+        return metadata_fields(fields, field)
 
     def _spec(self, instance: _Resource) -> dict[str, Any]:
         """Return the spec of a member.  :raises InvalidMessage:"""
@@ -469,22 +418,6 @@ class _Conversion:
         return {}
 
 
-def _policy(group: _Resource, subject: str) -> dict[str, Any]:
-    """Return the policy of a server group.  :raises InvalidMessage:"""
-    names = group.value('policies') or []
-    if len(names) != 1 or names[0] not in _POLICIES:
-        raise exceptions.invalid(
-            f'{group.address}.policies', f'expected one of {", ".join(_POLICIES)}; got {names}'
-        )
-    policy: dict[str, Any] = {'policy': names[0].removeprefix(_SOFT), 'of': subject}
-    if names[0].startswith(_SOFT):
-        policy['soft'] = 1
-    for rules in group.values.rules or []:
-        if rules.max_server_per_host:
-            policy['max_per_domain'] = rules.max_server_per_host
-    return policy
-
-
 def _boots_from_volume(instance: _Resource) -> bool:
     devices = instance.values.block_device or []
     return any(d.boot_index == 0 and d.destination_type == 'volume' for d in devices)
@@ -495,15 +428,6 @@ def _plain_name(path: Path, name: str, key: Key) -> str:
     steps = [*path, _ModuleInstance(name, key)]
     parts = [step.name if step.key is None else f'{step.name}-{step.key}' for step in steps]
     return '-'.join(parts)
-
-
-def _free_name(name: str, taken: Mapping[str, object]) -> str:
-    """Return the name, with a number behind it where it is taken."""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f'{name}.{number}'
-    return free
 
 
 def _path(address: str) -> Path:

@@ -43,8 +43,20 @@ def test_what_is_imported_can_be_planned(
 def test_what_is_wrong_is_named(files: tuple[str, str]) -> None:
     plan, flavors = files
     unknown = run('group', 'import', 'pulumi', plan, '--flavors', flavors)
-    assert unknown.code == 64 and "expected one of terraform; got 'pulumi'" in unknown.err
+    assert unknown.code == 64 and "terraform; got 'pulumi'" in unknown.err
     swapped = run('group', 'import', 'terraform', flavors, '--flavors', flavors)
     assert swapped.code == 64 and 'format_version: expected 1, as "terraform show' in swapped.err
     no_flavors = run('group', 'import', 'terraform', plan, '--flavors', plan)
     assert no_flavors.code == 64 and 'flavors: expected a list of flavors' in no_flavors.err
+    options = run('group', 'import', 'terraform', plan, '--flavors', flavors, '--parameter', 'a=b')
+    assert options.code == 64 and 'parameters: expected none' in options.err
+    unnamed = run('group', 'import', 'terraform', plan, '--flavors', flavors, '--parameter', 'ab')
+    assert unnamed.code == 64
+
+
+def test_a_python_without_heat_is_named(tmp_path: Path, files: tuple[str, str]) -> None:
+    """It reads templates of Heat by Heat's library, which a site installs where it wants it."""
+    (tmp_path / 'web.yaml').write_text('heat_template_version: 2021-04-16')
+    words = ('group', 'import', 'heat-offline', str(tmp_path / 'web.yaml'), '--flavors', files[1])
+    refused = run(*words, '--python', str(tmp_path / 'python'))
+    assert refused.code == 64 and 'No such file' in refused.err

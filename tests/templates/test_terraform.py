@@ -12,7 +12,7 @@ from gantt import exceptions
 from gantt.core.messages.request import RequestSpec
 from gantt.groups.model import group_description
 from gantt.templates.flavors import read_flavors
-from gantt.templates.terraform import convert
+from gantt.templates.terraform import convert_plan
 
 INSTANCE, GROUP = 'openstack_compute_instance_v2', 'openstack_compute_servergroup_v2'
 FLAVORS = read_flavors(
@@ -118,7 +118,7 @@ class Plan:
         }
 
     def converted(self) -> Any:
-        return convert(self.document, FLAVORS)
+        return convert_plan(self.document, FLAVORS)
 
 
 @pytest.fixture
@@ -365,7 +365,7 @@ def test_values_of_any_type_are_read_or_refused(plan):
                 inner = inner[step]
             inner[path[-1]] = value
             with contextlib.suppress(exceptions.GanttError):
-                convert(changed, FLAVORS)
+                convert_plan(changed, FLAVORS)
 
 
 def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -416,7 +416,7 @@ def test_a_group_that_cannot_be_told_is_refused(plan):
 )
 def test_another_document_is_refused(document, problem):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        convert(document, FLAVORS)
+        convert_plan(document, FLAVORS)
     assert problem in caught.value.message
 
 
