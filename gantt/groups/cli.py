@@ -13,6 +13,7 @@ from gantt.cli import base, decisions, parsing, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, OutcomeUnknown, load_body
 from gantt.cli.text import TextColumn
 from gantt.groups import plan_lines, plan_picture
+from gantt.groups.model import group_description
 
 #: Seconds to wait for a plan, and for the transfer of its answer.
 BUDGET_SECONDS, GRACE_SECONDS = 60, 15
@@ -23,7 +24,7 @@ _FILE_HINT = (
     'name the file that describes the group; the least that it has is '
     f'"members: [{_DESCRIPTION_EXAMPLE}]"'
 )
-_GROUP_ARGUMENT = base.arg('group', help='uuid of the group')
+_GROUP_ARGUMENT = base.arg('group', help='uuid of the group, or its name in your project')
 _REVISION_ARGUMENT = base.arg(
     '--revision',
     type=parsing.whole_number(1, 2**31),
@@ -124,6 +125,8 @@ class _PlanCommand(base.Base):
             raise
         except Failure as e:
             details = e.error.get('details') or {}
+            if details.get('planned'):
+                return self.show_planned(parsed_args, body['group'], e)
             e.notes.extend(plan_lines.relaxation_lines(details.get('relaxations') or ()))
             raise
         self.show(parsed_args, answer, plan_lines.answer_lines(answer, self.width))
@@ -131,6 +134,26 @@ class _PlanCommand(base.Base):
         if missing and answer.get('zones_not_queried'):
             return Exit.TROUBLE
         return Exit.NO_VALID_HOST if missing else Exit.PLACED
+
+    def show_planned(
+        self, args: argparse.Namespace, group: dict[str, Any], failure: Failure
+    ) -> int:
+        """Show the plan that a group has already, where it is of this description.
+
+        :raises Failure: it is of another one; says how these differ
+        """
+        plan = self.endpoint.get(_plan_path(failure.error['details']['group']))
+        if plan.get('problem'):
+            raise failure
+        stored = group_description.read(plan['description'])
+        described = group_description.read(group | {'uuid': stored.uuid}, inside='group')
+        differences = group_description.changes(stored, described)
+        if differences:
+            failure.notes += ['it would change:', *(f'  {line}' for line in differences)]
+            failure.notes.append('"gantt group change" with this file does so')
+            raise failure
+        lines = ['planned already as this file has it: nothing changes', '']
+        return self.show(args, plan, [*lines, *plan_lines.plan_lines(plan, self.width)])
 
 
 class GroupPlanCreate(_PlanCommand):
@@ -178,10 +201,12 @@ class GroupChange(_PlanCommand):
         body = _request_from_file(args.file)
         group = body['group']
         group['uuid'] = args.uuid or group.get('uuid')
+        if not group['uuid'] and group.get('name'):
+            group['uuid'] = self.endpoint.get(_plan_path(str(group['name'])))['group']
         if not group['uuid']:
             raise Failure(
-                f'{args.file}: uuid: which group is to be changed? Write it there, or name it '
-                'with --uuid',
+                f'{args.file}: name, uuid: which group is to be changed? Write one of them there, '
+                'or name it with --uuid',
                 Exit.USAGE,
             )
         body |= {'heal': args.heal or bool(body.get('heal'))}
@@ -262,6 +287,7 @@ class GroupPlanList(base.Lister):
     empty_message = 'no group has a plan'
     columns = (
         TextColumn('GROUP', text.value_of_key('group')),
+        TextColumn('NAME', lambda r: r.get('name') or '-'),
         TextColumn(
             'MEMBERS', lambda r: plan_lines.states_text(r.get('states') or {}), min_width=12
         ),
@@ -318,7 +344,7 @@ class GroupShow(base.Base):
 
     may_watch = True
     arguments = (
-        base.arg('group', help='its uuid'),
+        base.arg('group', help='its uuid, or, of a planned one, its name in your project'),
         base.arg(
             '--check',
             action='store_true',
@@ -346,8 +372,8 @@ class GroupShow(base.Base):
             if args.form != 'text' or (args.picture and args.svg):
                 raise Failure('--picture and --svg: expected one of them, and no -f', Exit.USAGE)
             args.check = True
-        group = self.endpoint.get(self.path_of(args.group))
         plan = self._plan(args)
+        group = self.endpoint.get(self.path_of(args.group if plan is None else plan['group']))
         if plan is not None and args.state:
             plan['members'] = [
                 member for member in plan['members'] if member['state'] in args.state

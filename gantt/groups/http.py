@@ -13,11 +13,12 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.reservations import GroupPlanRecord
+from gantt.core.messages import base
 from gantt.core.messages.base import Message
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.groups.model import group_answer
 from gantt.groups.model.group_answer import GroupAnswer, GroupPlanView
-from gantt.groups.model.group_description import GroupDescription, scaled
+from gantt.groups.model.group_description import GroupDescription, scaled, uuid_of_name
 from gantt.groups.model.group_plan import PlannedMember
 from gantt.groups.model.place_group import LEASE_MAX, ChangeGroup, PlaceGroup, ScaleGroup
 from gantt.groups.service import shown_plans
@@ -96,6 +97,7 @@ class GroupPlanSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A plan in a list.
 
     :ivar group: uuid of the group
+    :ivar name: its name; '': it has none
     :ivar request_id: id of the request that changed the plan last
     :ivar members: largest number of members that is described
     :ivar status: status of the last planning: optimal or feasible; empty where no member was placed
@@ -107,6 +109,7 @@ class GroupPlanSummary(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     group: str
+    name: str = ''
     request_id: str
     project_id: str | None
     revision: int
@@ -213,6 +216,7 @@ def change_group_plan(
     that staying members would violate, either way.
     """
     record = _plan_record(context, caller, uuid)
+    uuid = record.group_uuid
     if body.group.uuid != uuid:
         raise exceptions.invalid('body.group.uuid', f'expected {uuid}, as in the path')
     _check_claim(context, caller, body.dry_run)
@@ -255,7 +259,7 @@ def scale_group_plan(
         dry_run=body.dry_run,
         what_if=body.what_if,
     )
-    return change_group_plan(context, caller, uuid, change)
+    return change_group_plan(context, caller, record.group_uuid, change)
 
 
 def extend_group_plan(
@@ -267,6 +271,7 @@ def extend_group_plan(
     is extended; the answer has the actual lease.
     """
     now = _plan_view(context, caller, uuid)
+    uuid = now.group
     _check_claim(context, caller, query.dry_run)
     seconds = _lease_seconds(context, caller, body.seconds) or body.seconds
     if query.dry_run:
@@ -284,6 +289,7 @@ def release_group_plan(
 ) -> Change[GroupPlanView]:
     """Release the reservations that no create has used; created guests are not touched."""
     now = _plan_view(context, caller, uuid)
+    uuid = now.group
     planned = sum(member.state == 'planned' for member in now.members)
     if query.dry_run:
         summary = f'group {uuid}: {planned} places would be given back'
@@ -359,10 +365,15 @@ def _check_spec(
 
 
 # -- views -------------------------------------------------------------------------------
-def _plan_record(context: GroupHandlerContext, caller: Caller, uuid: str) -> GroupPlanRecord:
-    record = context.stores.plans.load_group_plan(uuid)
+def _plan_record(context: GroupHandlerContext, caller: Caller, group: str) -> GroupPlanRecord:
+    """Return the plan of a group: by uuid, or by its name in the caller's project or in none."""
+    uuids = [group]
+    if not base.is_uuid(group):
+        uuids = [uuid_of_name(project, group) for project in (caller.project, None)]
+    records = (context.stores.plans.load_group_plan(uuid) for uuid in uuids)
+    record = next((record for record in records if record is not None), None)
     if record is None or not caller.may_see(record.project_id):
-        raise exceptions.NotFound(kind='plan of group', name=uuid)
+        raise exceptions.NotFound(kind='plan of group', name=group)
     return record
 
 
@@ -385,16 +396,18 @@ def _plan_view(
 def _summary(
     record: GroupPlanRecord, now: float, states: dict[str, int] | None
 ) -> GroupPlanSummary:
-    members_max, plan, problem = 0, None, ''
+    members_max, plan, problem, name = 0, None, '', None
     try:
         stored = group_answer.read_plan(record)
     except exceptions.PlanUnreadable as e:
         problem = e.message
     else:
+        name = stored.description.name
         members_max = sum(members.most for members in stored.description.members)
         plan = None if stored.decided is None else stored.decided.plan
     return GroupPlanSummary(
         group=record.group_uuid,
+        name=name or '',
         request_id=record.request_id,
         project_id=record.project_id,
         revision=record.revision,

@@ -269,3 +269,61 @@ def test_nobody_scales_a_group_of_another_project(may_claim):
         refused = scaled(member, 1, {'web': 3})
         nobody = scaled(admin, 2, {'web': 3})
     assert (refused.status_code, nobody.status_code) == (404, 404), refused.text
+
+
+def named(name='shop', count=2, **fields):
+    return a_description(a_member('web', count), name=name, **fields)
+
+
+def test_a_group_is_found_by_its_name_in_its_project_alone(may_claim):
+    site = Site()
+    with as_caller(site, 'member', 'reader') as member, as_caller(site, 'admin') as admin:
+        body = {'request_id': fixed(1), 'group': named()}
+        planned = member.post('/v1/group-plans', json=body)
+        assert planned.status_code == 201, planned.text
+        elsewhere = {'request_id': fixed(2), 'group': named(), 'project_id': 'blue'}
+        assert admin.post('/v1/group-plans', json=elsewhere).status_code == 201
+        shown = member.get('/v1/group-plans/shop')
+        assert shown.json()['group'] == planned.json()['group']
+        assert shown.json()['description']['name'] == 'shop'
+        assert [p['name'] for p in member.get('/v1/group-plans').json()['group_plans']] == ['shop']
+        more = member.post(
+            '/v1/group-plans/shop/scale', json={'request_id': fixed(3), 'members': {'web': '+1'}}
+        )
+        assert more.json()['stayed'] == ['web-1', 'web-2'], more.text
+        assert member.put('/v1/group-plans/shop/lease', json={'seconds': 60}).status_code == 200
+        again = member.post('/v1/group-plans', json={**body, 'request_id': fixed(4)})
+        assert again.status_code == 400 and 'group shop has a plan already' in again.text
+        gone = member.get('/v1/group-plans/nothing')
+        assert gone.status_code == 404 and 'nothing' in gone.text
+        assert member.delete('/v1/group-plans/shop').status_code == 200
+        assert member.get('/v1/group-plans/shop').status_code == 404
+
+
+@pytest.mark.parametrize(
+    ('group', 'problem'),
+    [
+        (named(uuid=fixed(7)), 'group.name: expected none beside a uuid'),
+        (named(name=fixed(7)), 'group.name: expected a name that is no uuid'),
+        (named(name=''), 'group.name'),
+        (named(name='a\nb'), 'group.name'),
+    ],
+)
+def test_a_name_that_no_group_may_have_is_refused(group, problem):
+    with as_caller(Site(), 'admin') as admin:
+        refused = admin.post('/v1/group-plans', json={'request_id': fixed(1), 'group': group})
+    assert refused.status_code == 400 and problem in refused.text
+
+
+def test_a_group_keeps_its_name():
+    site = Site()
+    with as_caller(site, 'admin') as admin:
+        body = {'request_id': fixed(1), 'group': named()}
+        uuid = admin.post('/v1/group-plans', json=body).json()['group']
+        for name in ('store', None):
+            group = named(name=name, uuid=uuid)
+            refused = admin.put(
+                f'/v1/group-plans/{uuid}', json={'request_id': fixed(2), 'group': group}
+            )
+            assert refused.status_code == 400
+            assert 'request.group.name: expected shop: a group keeps its name' in refused.text

@@ -37,6 +37,7 @@ END_PATTERN = r'$(?!\n)'
 UUID_PATTERN = rf'^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{END_PATTERN}'
 UUID_EXPECTED = 'expected a UUID, its hexadecimal digits in lower case'
 Uuid = Annotated[str, msgspec.Meta(pattern=UUID_PATTERN)]
+_UUID = re.compile(UUID_PATTERN)
 NAME_PATTERN = rf'^[^\x00-\x1f\x7f]*{END_PATTERN}'
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 #: Pattern of names in reports: no two names may differ in leading or trailing space alone.
@@ -345,6 +346,11 @@ def topic_of(host: str) -> str:
 
 #: Hexadecimal digit -> with the variant of RFC 9562 in its upper bits.
 _VARIANTS = {digit: '89ab'[int(digit, 16) & 3] for digit in '0123456789abcdef'}
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether a text is a uuid as messages have it."""
+    return _UUID.match(text) is not None
 
 
 def derived_id(*parts: object) -> str:

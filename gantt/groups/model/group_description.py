@@ -26,6 +26,7 @@ from gantt.core.messages.policy_set import (
     check_names,
     check_subgroup,
     full_policies,
+    strength,
 )
 from gantt.core.messages.request import Purpose, RequestKind, RequestSpec
 
@@ -121,6 +122,7 @@ class GroupDescription(Message, frozen=True, kw_only=True):
     """Description of a group that is placed as a whole: members, subgroups, policies.
 
     :ivar uuid: uuid of the server group; its present members count towards policies
+    :ivar name: name of the group, unique in its project; the uuid follows from both
     :ivar policies: a name of Nova's is the policy of that name at the level of hosts
     :ivar subgroups: name -> names of members
     :ivar on_difference: treatment of creates that name a member and differ from its plan
@@ -129,6 +131,7 @@ class GroupDescription(Message, frozen=True, kw_only=True):
 
     version: Annotated[int, msgspec.Meta(ge=1, le=VERSION)] = VERSION
     uuid: Uuid | None = None
+    name: Name | None = None
     policies: Policies = []
     subgroups: Subgroups = {}
     members: Annotated[
@@ -138,6 +141,8 @@ class GroupDescription(Message, frozen=True, kw_only=True):
     others: OtherConsumers = OtherConsumers.REFUSED
 
     def __post_init__(self) -> None:
+        if self.name is not None and base.is_uuid(self.name):
+            raise FieldError('name', f'expected a name that is no uuid; got {self.name!r}')
         _check_members(self.members)
         by_name = {member.name: member for member in self.members}
         for name, names in self.subgroups.items():
@@ -193,6 +198,60 @@ class GroupDescription(Message, frozen=True, kw_only=True):
                     f'expected at most {total}, as many as there are members; '
                     f'got {policy.min_domains}',
                 )
+
+
+def uuid_of_name(project_id: str | None, name: str) -> str:
+    """Return the uuid of the group of this name in a project: there is one of each name."""
+    return base.derived_id('named group', project_id or '', name)
+
+
+def changes(before: GroupDescription, after: GroupDescription) -> list[str]:
+    """Return a line for each difference of two descriptions of one group."""
+    lines = []
+    old = {member.name: member for member in before.members}
+    new = {member.name: member for member in after.members}
+    lines += [f'member {name} goes' for name in old if name not in new]
+    for name, member in new.items():
+        if name not in old:
+            lines.append(f'member {name} comes: {_count_text(member)}')
+            continue
+        if old[name].count != member.count:
+            lines.append(f'member {name}: {_count_text(old[name])} -> {_count_text(member)}')
+        lines += [
+            f'member {name}: {path} differs'
+            for path in _different_fields(old[name], member)
+            if path != 'count'
+        ]
+    old_lines, new_lines = _policy_lines(before), _policy_lines(after)
+    lines += [f'without policy: {line}' for line in old_lines if line not in new_lines]
+    lines += [f'with policy: {line}' for line in new_lines if line not in old_lines]
+    ignored = {'members', 'policies', 'uuid'}
+    lines += [f'{path} differs' for path in _different_fields(before, after) if path not in ignored]
+    return lines
+
+
+def _policy_lines(description: GroupDescription) -> list[str]:
+    return [
+        f'{policy.line(subject)}{strength(policy)}'
+        for policy in description.full_policies
+        for subject in policy.subjects
+    ]
+
+
+def _count_text(member: MemberDescription) -> str:
+    return f'{member.least}..{member.most}' if isinstance(member.count, list) else f'{member.count}'
+
+
+def _different_fields(before: msgspec.Struct, after: msgspec.Struct) -> list[str]:
+    fields = before.__struct_fields__
+    paths = []
+    for field in fields:
+        old, new = getattr(before, field), getattr(after, field)
+        if old == new:
+            continue
+        is_spec = isinstance(old, RequestSpec)
+        paths += [f'{field}.{path}' for path in _different_fields(old, new)] if is_spec else [field]
+    return paths
 
 
 def scaled(

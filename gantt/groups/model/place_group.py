@@ -12,7 +12,7 @@ import msgspec
 
 from gantt.core.messages import base
 from gantt.core.messages.base import FieldError, Message, Name, Text, Uuid
-from gantt.groups.model.group_description import GroupDescription
+from gantt.groups.model.group_description import GroupDescription, uuid_of_name
 
 #: Most seconds that a place may be held, whatever an operator allows.
 LEASE_MAX = 604_800
@@ -57,13 +57,18 @@ class PlaceGroup(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_what_if(self.what_if, self.dry_run)
+        name, uuid = self.group.name, self.group.uuid
+        if name is not None and uuid not in (None, uuid_of_name(self.project_id, name)):
+            raise FieldError('group.name', 'expected none beside a uuid: a uuid follows from it')
         problem = check_owners(self.group, self.project_id, self.user_id)
         if problem is not None:
             raise problem
 
     @property
     def uuid(self) -> str:
-        """Uuid of the group: as it is described, else derived from the request."""
+        """Uuid of the group: as it is described, else by its name, or the request."""
+        if self.group.name is not None:
+            return uuid_of_name(self.project_id, self.group.name)
         return self.group.uuid or base.derived_id('group', self.request_id)
 
     @property

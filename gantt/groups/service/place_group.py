@@ -342,10 +342,11 @@ class PlaceGroups:
                 raise exceptions.NotFound(kind='server group', name=uuid)
         if isinstance(request, PlaceGroup) and record is not None:
             raise exceptions.Refused(
-                f'request.group.uuid: group {uuid} has a plan already, of request '
-                f'{record.request_id}; change that, or release it first',
+                f'request.group.uuid: group {description.name or uuid} has a plan already, of '
+                f'request {record.request_id}; change that, or release it first',
                 field='request.group.uuid',
                 group=uuid,
+                planned=True,
             )
         if isinstance(request, ChangeGroup):
             if record is None:
@@ -361,6 +362,10 @@ class PlaceGroups:
         before = None
         if record is not None:
             before = group_answer.read_plan(record).description
+            if before.name != description.name:
+                raise exceptions.invalid(
+                    'request.group.name', f'expected {before.name}: a group keeps its name'
+                )
         others = self._other_groups(request, uuid)
         owner = _plan_owner(request, record, group)
         return PlanTarget(uuid, description, record, before, others, owner, group is None)

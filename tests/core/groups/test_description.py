@@ -217,3 +217,31 @@ def test_one_policy_of_several_subjects_is_one_for_each():
         PolicyForm.MAX_PER_DOMAIN,
     ]
     assert [int(p.subject_units.sum()) for p in problem.policies] == [3, 2]
+
+
+def test_what_a_change_of_a_description_would_change_is_said_line_by_line():
+    spec = {'resources': {'VCPU': 1, 'MEMORY_MB': 64}}
+    web = {'name': 'web', 'count': 2, 'spec': spec}
+    before = group_description.read(
+        {'members': [web, {'name': 'db', 'spec': spec}], 'policies': ['anti-affinity']}
+    )
+    assert group_description.changes(before, before) == []
+    after = group_description.read(
+        {
+            'members': [
+                {'name': 'web', 'count': [2, 4], 'spec': {'resources': {'VCPU': 2}}},
+                {'name': 'cache', 'count': 3, 'spec': spec},
+            ],
+            'policies': ['soft-anti-affinity'],
+            'others': 'allowed',
+        }
+    )
+    assert group_description.changes(before, after) == [
+        'member db goes',
+        'member web: 2 -> 2..4',
+        'member web: spec.resources differs',
+        'member cache comes: 3',
+        'without policy: anti-affinity at host',
+        'with policy: anti-affinity at host (soft 1)',
+        'others differs',
+    ]
