@@ -68,7 +68,7 @@ NO_ROOM = ('OS::Cinder::VolumeType', 'OS::Manila::ShareType', 'OS::Magnum::Clust
 #: Markers; behind each is the salt of the expansion.
 UNKNOWN_TEXT = re.compile(r'gantt-unknown\(([^()]*)\)')
 REFERENCE = re.compile(r'gantt-resource\(([^()]*)\)')
-#: Classes of Heat by name: its loader of plugins makes classes that no import returns.
+#: Classes of Heat by name: import_module makes others than its own loader of plugins did.
 SERVER = 'heat.engine.resources.openstack.nova.server.Server'
 INSTANCE = 'heat.engine.resources.aws.ec2.instance.Instance'
 TEMPLATE = 'heat.engine.resources.template_resource.TemplateResource'
@@ -503,6 +503,9 @@ def problem_of(error):
         return f'takes more than {MEMORY_BYTES >> 20} MiB of memory'
     if isinstance(error, RecursionError):
         return 'is nested without an end; expected a template that does not include itself'
+    reason = getattr(error, 'reason', None)
+    if isinstance(reason, FileNotFoundError):
+        return f'{reason.strerror}: {reason.filename}'
     text = str(error)
     if match := UNKNOWN_TEXT.search(text):
         return f'{match[1]} is not known before create'

@@ -217,6 +217,8 @@ def convert(source: TemplateSource) -> ImportedGroup:
 
     :raises InvalidMessage: names the resource and what was expected there
     """
+    if source.path == '-':
+        raise exceptions.invalid('FILE', 'expected a file: templates name others by their place')
     with HeatLibrary(source.python) as library:
         expanded = library.read(source.path, source.environments, source.parameters)
         return convert_expanded(expanded, source.flavors, where=source.path, notes=library.notes)

@@ -327,6 +327,12 @@ def test_what_cannot_be_planned_is_refused_by_its_name(problem, text, expected):
     assert 'pl4nted' not in message
 
 
+def test_a_file_that_is_not_there_is_named(library, tmp_path):
+    path = str(tmp_path / 'none.yaml')
+    with pytest.raises(exceptions.InvalidMessage, match=f'No such file or directory: {path}'):
+        library.read(path)
+
+
 def test_unknown_parameters_are_refused(problem):
     assert problem(one_server('flavor: small'), parameters={'x': 'y'}).startswith('parameters.x: ')
 
@@ -406,6 +412,8 @@ def test_another_python_is_named(tmp_path):
     source = TemplateSource(path='web.yaml', flavors=FLAVORS, python=str(tmp_path / 'none'))
     with pytest.raises(exceptions.InvalidMessage, match='python: .*none: No such file'):
         convert(source)
+    with pytest.raises(exceptions.InvalidMessage, match='FILE: expected a file'):
+        convert(TemplateSource(path='-', flavors=FLAVORS))
 
 
 LIMITED = """
