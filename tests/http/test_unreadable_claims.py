@@ -162,7 +162,7 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
         assert outcome_of(store, a_request(consumers=[consumer])) == 'rejected'
 
 
-def test_one_in_a_zone_below_is_listed_with_its_problem_beside_the_others(make_store):
+def test_one_in_a_zone_below_is_listed_with_its_problem_with_others_the_others(make_store):
     site = Site(store=make_store('sqlite'))
     store = site.world.store
     store.zones.save_child_zone(EAST)

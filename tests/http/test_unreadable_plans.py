@@ -74,7 +74,7 @@ def path(uuid):
 
 @pytest.mark.parametrize('states', ['', '?states=true'])
 @pytest.mark.parametrize('roles', [('admin',), ('member', 'reader')])
-def test_a_list_has_it_with_the_problem_beside_the_others(site, states, roles):
+def test_a_list_has_it_with_the_problem_with_others_the_others(site, states, roles):
     with as_caller(site, *roles) as caller:
         response = caller.get(f'/v1/group-plans{states}')
     assert response.status_code == 200, response.text

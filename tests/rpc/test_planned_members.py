@@ -173,6 +173,32 @@ def test_a_boot_in_no_group_of_novas_finds_its_place_by_the_plan(served):
     assert 'hints.gantt_plan[0]' in caught.value.value
 
 
+def test_a_boot_in_novas_group_finds_its_place_in_another_plan(served):
+    services = SimpleNamespace(store=served.store, scheduler=served.scheduler, turn=served.follow)
+    body = a_body({'name': 'app', 'count': 2, 'spec': TINY}, policies=['soft-affinity'])
+    group = plan(services, body, project_id=PROJECT)
+    assert group.hosts['app-1'] == group.hosts['app-2']
+    nova, members = str(uuid.uuid4()), []
+
+    def boot():
+        args = copy.deepcopy(load(f'select_destinations-{CAPTURE}').args)['spec_obj']
+        spec = args['nova_object.data']
+        spec['scheduler_hints'] |= {'gantt_plan': [group.uuid], 'gantt_member': ['app']}
+        spec['instance_group']['nova_object.data'] |= {
+            'uuid': nova,
+            'members': list(members),
+            'hosts': [],
+        }
+        members.append(str(uuid.uuid4()))
+        spec['instance_uuid'] = members[-1]
+        return served.conductor.call(CAPTURE, uuids=members[-1:], spec_obj=args)
+
+    assert chosen_of(boot()) == [group.hosts['app-1']]
+    line = f'the place of app-2 cannot be had: server group {nova} has 1 of at most 1 there'
+    assert line in refusal(boot)
+    assert not any(served.store.claims.audit().values())
+
+
 def test_a_create_of_ours_names_the_member_in_its_field(served):
     group, callers = served.group, served.bus.scheduler()
     spec = RequestSpec(

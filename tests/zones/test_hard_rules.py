@@ -481,3 +481,18 @@ def test_a_zone_that_says_no_is_not_silent(zone):
     spec = msgspec.structs.replace(request.spec, resources={'CUSTOM_NOWHERE': 1})
     answer = top.select(msgspec.structs.replace(request, spec=spec))
     assert answer.outcome is Outcome.NO_VALID_HOST, answer
+
+
+def test_a_create_by_a_plan_stays_in_its_zone_whatever_group_it_is_in(zone):
+    top, low = zone('top').hosts(2, 2), zone('low').hosts(1, 16)
+    top.above(low)
+    group = new_uuid()
+    spec = {'resources': {'VCPU': 1, 'MEMORY_MB': 1024, 'DISK_GB': 1}}
+    description = a_description(a_member('web', spec=spec), uuid=group, policies=[])
+    with planner_of(top) as planner:
+        planned = place(planner, a_plan_request(description, project_id=None)).plan.members[0]
+    hints = {'gantt_plan': [group], 'gantt_member': ['web']}
+    nova = GroupRef(uuid=new_uuid(), policy=Policy.ANTI_AFFINITY)
+    create = a_request(group=nova, hints=hints)
+    (chosen,) = [selections[0] for selections in top.select(create).selections]
+    assert (chosen.host, chosen.child) == (planned.host, '')

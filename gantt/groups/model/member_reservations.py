@@ -202,6 +202,8 @@ class CreateView(NamedTuple):
     :ivar spread: number of free reservations to draw from
     :ivar seed: seed of the draw
     :ivar is_up: returns whether the host of a guest responds
+    :ivar problem_with_others: returns why a reservation may not be had together with those already
+        chosen for the create; '': it may
     """
 
     now: float
@@ -210,6 +212,7 @@ class CreateView(NamedTuple):
     is_up: Callable[[Claim], bool]
     spread: int = 1
     seed: int = 0
+    problem_with_others: Callable[[Claim, Sequence[Claim]], str] = lambda claim, chosen: ''
 
 
 def offered_reservations(
@@ -284,6 +287,8 @@ def _first_free(
             break
         reservation = reservations.free.get(unit.name)
         if reservation is None or unit.spec not in equal or not _is_usable(reservation, view):
+            continue
+        if view.problem_with_others(reservation, usable):
             continue
         if reservations.guest_back(unit.name, view.is_up) is None:
             usable.append(reservation)
@@ -363,6 +368,7 @@ class _MemberReservationsFound:
         self.different: list[PlannedUnit] = []
         self.unusable: list[PlannedUnit] = []
         self.reasons: list[str] = []
+        chosen: list[Claim] = []
         for unit in units:
             claim = reservations.claims.get(unit.name)
             why = unavailable_reason(unit.name, claim, view, request.consumers)
@@ -370,9 +376,10 @@ class _MemberReservationsFound:
             if guest is not None:
                 why = f'{unit.name} was created before, as consumer {guest.consumer}, and runs'
             if not why and claim is not None:
-                problem = view.unusable(claim)
+                problem = view.unusable(claim) or view.problem_with_others(claim, chosen)
                 if not problem:
                     (self.free if unit.spec in equal else self.different).append(unit)
+                    chosen.append(claim)
                     continue
                 self.unusable.append(unit)
                 why = f'the place of {unit.name} cannot be had: {problem}'

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gantt import exceptions
 from gantt.core.claims.commit import (
     ClaimColumns,
     CommitResult,
@@ -16,11 +17,13 @@ from gantt.core.claims.commit import (
     RequestOutcome,
 )
 from gantt.core.claims.request_state import seed_of_try
-from gantt.core.messages.request import SelectDestinations
+from gantt.core.messages.keys import nova_hints
+from gantt.core.messages.request import GroupRef, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Decision, OfferedReservations
 from gantt.core.table.host_table import HostTable
 from gantt.groups.model import take_reservations
+from gantt.groups.model.group_limits import GroupLimits
 from gantt.groups.service.group_reservations import GroupReservations
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports.stores import Stores
@@ -64,23 +67,25 @@ class GroupMembers(ServerGroups):
         """
         request, group = call.request, call.request.spec.group
         assert group is not None, 'it is of a group'
+        unknown = None
+        if request.spec.plan is None or not request.spec.is_group_of_plan:
+            super().offer(planner, call, pipeline, without)
         if request.spec.plan is not None:
-            without_plan = self._reservations.offer_without_plan(
-                self._cache.working, request, self._cache.rules
+            unknown = self._offer_without_plan(request, request.spec.plan)
+        if unknown is not None:
+            return (
+                self._with_reservations(planner, call, pipeline, unknown)
+                if unknown.decides
+                else unknown
             )
-            if without_plan is not None and without_plan.decides:
-                return self._with_reservations(planner, call, pipeline, without_plan)
-            if without_plan is not None:
-                if not request.spec.is_group_of_plan:
-                    super().offer(planner, call, pipeline, without)
-                return without_plan
-        super().offer(planner, call, pipeline, without)
         if not self.may_be_counted(request):
             return None
+        planned, limits = self._in_plan(request)
         seen = self._reservations.offered_reservations(
             self._cache.working,
-            request,
-            self._cache.rules.get(group.uuid),
+            planned,
+            self._cache.rules.get(request.spec.plan or group.uuid),
+            limits=limits,
             count=len(call.attempt.todo),
             without=without,
             spread=planner.spread_of(call),
@@ -89,6 +94,26 @@ class GroupMembers(ServerGroups):
         if seen is None or not seen.decides:
             return seen
         return self._with_reservations(planner, call, pipeline, seen)
+
+    def _offer_without_plan(
+        self, request: SelectDestinations, plan: str
+    ) -> OfferedReservations | None:
+        """Return the offer where the plan that a hint names is not for a request; None: it is.
+
+        :raises NotFound: its group is gone
+        """
+        rules, group = self._cache.rules, request.spec.group
+        offered = self._reservations.offer_without_plan(self._cache.working, request, rules)
+        if offered is not None:
+            return offered
+        if plan not in rules:
+            self._read_rule(plan)
+        if group is None or group.uuid == plan:
+            return None
+        ruled = self._with_rule(request).spec.group
+        if ruled is None or ruled.policies is None:
+            return None
+        return self._reservations.offer_in_two_groups(request, group.uuid)
 
     def _with_reservations(
         self, planner: Planner, call: PendingRequest, pipeline: Pipeline, seen: OfferedReservations
@@ -129,13 +154,56 @@ class GroupMembers(ServerGroups):
                 return _NotedRequest(request, NO_COMMIT_PARTS, offered)
             narrowed = super().narrow(table, request, None)
             return _NotedRequest(narrowed.request, narrowed.extra, offered)
+        request, limits = self._in_plan(request)
         named = self._reservations.with_member_name(table, request)
+        if limits is not None:
+            named = self._limited(named, limits)
         narrowed = super().narrow(table, named, offered)
-        return (
-            narrowed
-            if offered is None
-            else _ReplacingRequest(narrowed, offered, self._reservations)
-        )
+        note = '' if limits is None else limits.note
+        if offered is not None:
+            offered = msgspec.structs.replace(offered, note=note)
+            return _ReplacingRequest(narrowed, offered, self._reservations)
+        if not note:
+            return narrowed
+        offered = OfferedReservations(group=named.spec.plan or '', revision=0, note=note)
+        return _NotedRequest(narrowed.request, narrowed.extra, offered)
+
+    def _in_plan(
+        self, request: SelectDestinations
+    ) -> tuple[SelectDestinations, GroupLimits | None]:
+        """Return a request as one of the group of its plan, and limits by the group that it names.
+
+        :return: None: it names no other group
+        """
+        spec, plan, table = request.spec, request.spec.plan, self._cache.working
+        if plan is None or spec.group is None or spec.group.uuid == plan:
+            return request, None
+        group = self._with_rule(request).spec.group
+        assert group is not None, 'it names one'
+        others = set(group.members).difference(request.consumers)
+        just_taken = self._reservations.hosts_just_taken(table, plan, others)
+        consumer = request.consumers[0] if len(request.consumers) == 1 else ''
+        limits = GroupLimits(table, group, consumer, just_taken)
+        planned_group = GroupRef(uuid=plan, member=spec.group.member)
+        # The claims are of the group of the plan; what the other one asks for is in the limits.
+        hints = {k: v for k, v in spec.hints.items() if k != nova_hints.GROUP_HINT}
+        spec = msgspec.structs.replace(spec, group=planned_group, hints=hints)
+        return msgspec.structs.replace(request, spec=spec), limits
+
+    @staticmethod
+    def _limited(request: SelectDestinations, limits: GroupLimits) -> SelectDestinations:
+        """Return a request for the hosts that a group beside its plan leaves to it.
+
+        :raises Refused: it has several consumers, which are not placed under two rules together
+        """
+        if len(request.consumers) > 1 and limits.group.is_hard:
+            raise exceptions.Refused(
+                f'request.consumers: expected one outside of places of the plan {request.spec.plan}'
+                f', as the policy of server group {limits.group.uuid} holds beside it; '
+                f'got {len(request.consumers)}',
+                field='request.consumers',
+            )
+        return msgspec.structs.replace(request, spec=limits.limited(request.spec))
 
     # -- after it was planned --------------------------------------------------------------
     def undone(self, plan: Plan) -> None:

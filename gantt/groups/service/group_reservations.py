@@ -36,6 +36,7 @@ from gantt.core.resources.group_rule import POLICIES_POLICY, GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.groups.model import group_answer
 from gantt.groups.model.group_answer import is_host_up
+from gantt.groups.model.group_limits import GroupLimits
 from gantt.groups.model.member_reservations import (
     CreateView,
     MemberReservations,
@@ -87,7 +88,8 @@ class GroupReservations:
         self._cached_plans: cachetools.LRUCache[str, _CachedPlan] = cachetools.LRUCache(
             CACHED_PLANS_MAX
         )
-        self._assumed_taken: set[str] = set()  # ids of reservations that plans of this batch take
+        # Reservations that plans of this batch take, by the ids of their claims.
+        self._assumed_taken: dict[str, TakenReservation | ReplacedReservation] = {}
 
     @staticmethod
     def may_have_reservation(request: SelectDestinations, rules: Mapping[str, GroupRule]) -> bool:
@@ -97,6 +99,8 @@ class GroupReservations:
             return False
         if spec.purpose is not Purpose.CREATE or spec.kind is not RequestKind.HOST:
             return False
+        if spec.plan is not None:
+            return True
         rule = rules.get(group.uuid)
         return group.member is not None or (rule is not None and rule.policy == POLICIES_POLICY)
 
@@ -125,6 +129,20 @@ class GroupReservations:
             return _offer_by_unknown_hint(uuid)
         note = f'hints.{nova_hints.PLAN_HINT} is ignored: group {uuid} has no plan any more'
         return OfferedReservations(group=uuid, revision=0, note=note)
+
+    @staticmethod
+    def offer_in_two_groups(request: SelectDestinations, group: str) -> OfferedReservations:
+        """Return the offer where the group beside the plan has policies at levels as well.
+
+        A member is in one of such groups; of Nova's groups only the policy holds beside a plan.
+        """
+        uuid, field = request.spec.plan or '', f'hints.{nova_hints.PLAN_HINT}'
+        because = f'server group {group} has policies of its own here'
+        if request.spec.purpose is not Purpose.CREATE:
+            note = f'{field} is ignored: {because}'
+            return OfferedReservations(group=uuid, revision=0, note=note)
+        why = f'{field}: {because}; expected it or that group, or a group with a policy of Nova'
+        return OfferedReservations(group=uuid, revision=0, why=why)
 
     @staticmethod
     def with_member_name(table: HostTable, request: SelectDestinations) -> SelectDestinations:
@@ -156,6 +174,7 @@ class GroupReservations:
         without: Iterable[str] = (),
         spread: int = 1,
         seed: int = 0,
+        limits: GroupLimits | None = None,
     ) -> OfferedReservations | None:
         """Return the reservations offered to a create; None: it is placed as any consumer.
 
@@ -163,6 +182,7 @@ class GroupReservations:
         :param count: consumers that request a reservation
         :param without: names of hosts to avoid, if there are others
         :param spread: see :class:`CreateView`
+        :param limits: by another group that it is in
         :raises NotFound: its plan is of another project
         :raises DatabaseUnavailable: the plan is not known, and cannot be read
         """
@@ -181,10 +201,31 @@ class GroupReservations:
                 return _offer_without_plan(group.uuid, group.member)
             _check_project(request, cached.record)
             view = self._create_view(table, request, avoided, spread, seed)
+            if limits is not None:
+                view = _limited_view(view, limits)
             seen = offered_reservations(cached.reservations, request, count, view)
             if seen is not None and (seen.free or seen.replaces):
                 break
         return seen
+
+    def hosts_just_taken(self, table: HostTable, uuid: str, consumers: Iterable[str]) -> list[str]:
+        """Return hosts where consumers have taken over reservations of a plan just now.
+
+        The table shows that only when the feed has brought it.
+        """
+        wanted, providers = set(consumers), set[int]()
+        for taken in self._assumed_taken.values():
+            if isinstance(taken, TakenReservation) and taken.consumer in wanted:
+                providers.update(taken.provider_ids)
+        cached = self._cached_plans.get(uuid)
+        if cached is not None and cached.reservations is not None:
+            reservations = cached.reservations
+            for consumer in wanted:
+                name = reservations.member_taken_by(consumer)
+                if name is not None:
+                    providers.add(reservations.claims[name].provider_id)
+        rows = (table.row_of_id(provider_id) for provider_id in sorted(providers))
+        return [table.names[row] for row in rows if row is not None]
 
     def taken_reservations(
         self, request: SelectDestinations, seen: OfferedReservations, members: Iterable[int]
@@ -211,11 +252,12 @@ class GroupReservations:
 
     def assume_taken(self, taken: Iterable[TakenReservation | ReplacedReservation]) -> None:
         """Assume that reservations are used: no other request of the batch is offered them."""
-        self._assumed_taken.update(reservation.claim_id for reservation in taken)
+        self._assumed_taken.update((reservation.claim_id, reservation) for reservation in taken)
 
     def forget_taken(self, taken: Iterable[TakenReservation | ReplacedReservation]) -> None:
         """Assume no longer that reservations are used: they are free again, or were taken over."""
-        self._assumed_taken.difference_update(reservation.claim_id for reservation in taken)
+        for reservation in taken:
+            self._assumed_taken.pop(reservation.claim_id, None)
 
     def note_committed(
         self, request_id: str, attempt: int, taken: Iterable[TakenReservation]
@@ -347,6 +389,15 @@ class GroupReservations:
             spread=spread,
             seed=seed,
         )
+
+
+def _limited_view(view: CreateView, limits: GroupLimits) -> CreateView:
+    """Return a view without the hosts that another group rules out."""
+    unusable = view.unusable
+    return view._replace(
+        unusable=lambda claim: unusable(claim) or limits.problem_of(claim.host),
+        problem_with_others=limits.problem_with_others,
+    )
 
 
 def members_of(record: GroupPlanRecord) -> PlannedMembers:

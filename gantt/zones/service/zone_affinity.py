@@ -96,7 +96,7 @@ class ZoneAffinity:
 
     def _zones_of_group(self, request: SelectDestinations, own: str) -> frozenset[str] | None:
         group = request.spec.group
-        if group is not None and group.policies is not None:
+        if request.spec.plan is not None or (group is not None and group.policies is not None):
             return frozenset({own})
         if group is not None and group.policy is Policy.AFFINITY:
             place = self._zone_requests.zone_of_group(group.uuid, own)
