@@ -104,4 +104,6 @@ def _comments(imported: ImportedGroup) -> list[str]:
     """Return what members were made of, and what was left out."""
     lines = [*imported.notes]
     lines += [f'{name}: {", ".join(addresses)}' for name, addresses in imported.addresses.items()]
+    lines.append('once planned, each create has the scheduler hints gantt_plan and gantt_member:')
+    lines.append('the uuid of the planned group, and the name before the colon')
     return [*lines, *(f'left out: {line}' for line in imported.left_out)]

@@ -23,6 +23,7 @@ from gantt.core.messages import base
 from gantt.nova.model import flavor as nova_flavor
 from gantt.templates.flavors import Flavors
 from gantt.templates.imported import (
+    HINTS_OF_CREATES,
     ImportedGroup,
     TemplateGroup,
     TemplateServer,
@@ -288,7 +289,7 @@ def _spec(server: _Server, address: str, flavors: Flavors) -> dict[str, Any]:
     hints = {
         name: _texts(value, f'{address}.scheduler_hints.{name}')
         for name, value in server.hints.items()
-        if value not in (None, [], '')
+        if name not in HINTS_OF_CREATES and value not in (None, [], '')
     }
     return spec | ({'hints': hints} if hints else {})
 

@@ -8,6 +8,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.cli.endpoint import load_body
+from gantt.core.messages.keys.nova_hints import MEMBER_HINT, PLAN_HINT
 from gantt.core.messages.policy_set import MEMBERS_MAX
 from gantt.groups.model import group_description
 from gantt.templates.flavors import Flavors
@@ -16,6 +17,8 @@ POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 _SOFT = 'soft-'
 #: Fields of a member that a template may give: its count, its own policies.
 _METADATA_FIELDS = ('count', 'policies', 'alternatives')
+#: Hints that say which place a create is to have, and nothing of what it needs.
+HINTS_OF_CREATES = frozenset({'group', PLAN_HINT, MEMBER_HINT})
 
 
 class ImportedGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from gantt.core.messages import base
 from gantt.nova.model import flavor as nova_flavor
 from gantt.templates.flavors import Flavors
 from gantt.templates.imported import (
+    HINTS_OF_CREATES,
     ImportedGroup,
     TemplateGroup,
     TemplateServer,
@@ -279,19 +280,20 @@ class _Conversion:
 
     @staticmethod
     def _hints(instance: _Resource) -> dict[str, list[str]]:
-        """Return hints but for the group, as lists of text."""
+        """Return hints but for the group and the plan, as lists of text."""
         hints: dict[str, list[str]] = {}
         for number, block in enumerate(instance.value('scheduler_hints') or []):
             unknown = _nth(instance.unknown.get('scheduler_hints'), number)
             more = block.get('additional_properties')
             given = {**block, **(more if isinstance(more, dict) else {})}
             for name, value in given.items():
-                if name not in ('group', 'additional_properties') and value not in (None, [], ''):
+                is_read = name not in HINTS_OF_CREATES and name != 'additional_properties'
+                if is_read and value not in (None, [], ''):
                     texts = value if isinstance(value, list) else [value]
                     hints[name] = [str(text) for text in texts]
             for name, state in unknown.items():
                 is_unknown = state is True or (isinstance(state, list) and any(state))
-                if name != 'group' and is_unknown:
+                if name not in HINTS_OF_CREATES and is_unknown:
                     raise exceptions.invalid(
                         f'{instance.address}.scheduler_hints.{name}',
                         'is not known before apply; expected a value, or a server group',

@@ -239,7 +239,7 @@ def test_volumes_hints_and_metadata_are_read(plan):
         scheduler_hints=[
             {
                 'different_host': ['0' * 8 + '-0000-0000-0000-' + '0' * 12],
-                'additional_properties': {'tier': 'a'},
+                'additional_properties': {'tier': 'a', 'gantt_plan': 'p', 'gantt_member': 'web'},
             }
         ],
         metadata={'gantt': '{"count": [1, 3], "policies": [{"policy": "affinity"}]}'},
