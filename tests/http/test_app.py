@@ -328,7 +328,7 @@ def test_every_route_has_a_rule_and_every_rule_a_route() -> None:
 #: Paths that are asked with a body and write nothing.
 READING = ('/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay', '/v1/sealed-hosts')
 #: Messages that have a dry run as a field.
-TAKE_DRY_RUN = ('SelectDestinations', 'PlaceGroup', 'ChangeGroup')
+TAKE_DRY_RUN = ('SelectDestinations', 'PlaceGroup', 'ChangeGroup', 'ScaleGroup')
 #: Between zones an evaluation is the dry run of an allocation.
 BETWEEN_ZONES = '/zone/v1/'
 
