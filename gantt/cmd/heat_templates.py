@@ -159,7 +159,10 @@ class Expansion:
         self._groups = {}
         self._resources = []
         context = module('heat.common.context').RequestContext(
-            username='u' + salt, project_id='p' + salt, user_id='i' + salt, auth_token='t'
+            username='u' + salt,
+            project_id='p' + salt,
+            user_id='i' + salt,
+            auth_token='t',  # nosec B106 # no password
         )
         stack = module('heat.engine.stack').Stack(
             context, 'stack' + salt, template, strict_validate=False

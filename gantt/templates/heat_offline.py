@@ -143,7 +143,7 @@ class HeatLibrary:
         # Neither secrets nor settings of this process; -I: nor modules that lie about.
         environment = {'PATH': os.defpath, 'LANG': 'C.UTF-8'}
         try:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603 # no shell, our own program
                 [self._python, '-I', '-B', str(self._program)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
