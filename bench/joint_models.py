@@ -115,7 +115,10 @@ def _not_together(mine: Counter[str], before: Counter[str]) -> int:
 def _uneven(
     cloud: JointCloud, policy: Mapping[str, Any], mine: Counter[str], before: Counter[str]
 ) -> int:
-    """Return the skew beyond what is allowed, or what there was before."""
+    """Return the members in domains beyond what the emptiest one and the skew allow.
+
+    A domain that guests have filled beyond that takes no member, and lets none go beyond elsewhere.
+    """
     level = policy.get('level', 'host')
     domains = {
         host.domain(level)
@@ -126,10 +129,9 @@ def _uneven(
         )
     }
 
-    def skew(counts: Counter[str]) -> int:
-        return max(counts.values(), default=0) - min(counts[at] for at in domains)
-
-    return max(skew(mine + before) - max(policy['max_skew'], skew(before)), 0) if mine else 0
+    total = mine + before
+    allowed = min(total[at] for at in domains) + policy['max_skew']
+    return sum(max(total[at] - max(before[at], allowed), 0) for at in domains) if mine else 0
 
 
 def _price(cloud: JointCloud, policy: Mapping[str, Any], where: Where, name: str) -> float:
