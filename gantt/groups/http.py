@@ -6,6 +6,7 @@ answered from this process's cache.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Annotated, NoReturn, Protocol
 
@@ -76,6 +77,10 @@ class PlansClient(Protocol):
 
         :raises GanttError:
         """
+
+
+#: Field of a changed description that a request for other numbers of members has by name.
+_COUNT_FIELD = re.compile(r'request\.group\.members\[([0-9]+)\]\.count')
 
 
 class NoPlans:
@@ -259,7 +264,14 @@ def scale_group_plan(
         dry_run=body.dry_run,
         what_if=body.what_if,
     )
-    return change_group_plan(context, caller, record.group_uuid, change)
+    try:
+        return change_group_plan(context, caller, record.group_uuid, change)
+    except exceptions.InvalidMessage as e:
+        member = _COUNT_FIELD.fullmatch(str(e.kwargs['field']))
+        if member is None:
+            raise
+        name = description.members[int(member[1])].name
+        raise exceptions.invalid(f'body.members.{name}', str(e.kwargs['problem'])) from None
 
 
 def extend_group_plan(

@@ -11,7 +11,15 @@ from gantt.groups import http as group_plans
 from gantt.http import request_access, requested_fields
 from tests.http.callers import as_caller
 from tests.http.site import Site, fixed
-from tests.planner import a_description, a_member, a_plan_request, a_planner, before_commit
+from tests.planner import (
+    a_description,
+    a_member,
+    a_plan_request,
+    a_planner,
+    before_commit,
+    places,
+)
+from tests.plans import created
 from tests.world import a_request
 
 
@@ -260,6 +268,17 @@ def test_a_wrong_number_of_members_is_named(members, problem):
         assert refused.status_code == 400, refused.text
         assert problem in refused.text
         assert web_names(admin, 1) == ['web-1', 'web-2']
+
+
+def test_who_was_created_is_counted_by_the_name_of_the_member():
+    site = Site()
+    with as_caller(site, 'admin') as admin:
+        assert admin.post('/v1/group-plans', json=plan_of(1)).status_code == 201
+        for name in ('web-1', 'web-2'):
+            created(site.world.store, places(site.world, fixed(1))[name])
+        refused = scaled(admin, 1, {'web': 1})
+    assert refused.status_code == 400
+    assert 'body.members.web: expected at least 2, as many as were created; got 1' in refused.text
 
 
 def test_nobody_scales_a_group_of_another_project(may_claim):
