@@ -31,6 +31,8 @@ _REVISION_ARGUMENT = base.arg(
     metavar='N',
     help='change it only if its plan is still of this revision',
 )
+#: States of members that have a place.
+_HELD_STATES = ('planned', 'created', 'running')
 #: Fields of a request beside its group.
 _REQUEST_FIELDS = ('request_id', 'budget_ms', 'plan_ms', 'lease_seconds', 'dry_run', 'what_if')
 _NUMBER = re.compile(r'([+-]?)([0-9]{1,6})(?:\.\.([0-9]{1,6}))?')
@@ -151,6 +153,14 @@ class _PlanCommand(base.Base):
         if differences:
             failure.notes += ['it would change:', *(f'  {line}' for line in differences)]
             failure.notes.append('"gantt group change" with this file does so')
+            raise failure
+        held = sum(member['state'] in _HELD_STATES for member in plan['members'])
+        least = sum(member.least for member in stored.members)
+        if held < least:
+            failure.notes.append(
+                f'it is as this file has it, but {held} of {least} members have a place: '
+                '"gantt group change" with this file places them again'
+            )
             raise failure
         lines = ['planned already as this file has it: nothing changes', '']
         return self.show(args, plan, [*lines, *plan_lines.plan_lines(plan, self.width)])

@@ -378,12 +378,13 @@ def _check_spec(
 
 # -- views -------------------------------------------------------------------------------
 def _plan_record(context: GroupHandlerContext, caller: Caller, group: str) -> GroupPlanRecord:
-    """Return the plan of a group: by uuid, or by its name in the caller's project or in none."""
-    uuids = [group]
-    if not base.is_uuid(group):
-        uuids = [uuid_of_name(project, group) for project in (caller.project, None)]
-    records = (context.stores.plans.load_group_plan(uuid) for uuid in uuids)
-    record = next((record for record in records if record is not None), None)
+    """Return the plan of a group: by uuid, or by its name in the caller's own project.
+
+    Names of who may act everywhere are those of groups without a project.
+    """
+    project = None if caller.everywhere else caller.project
+    uuid = group if base.is_uuid(group) else uuid_of_name(project, group)
+    record = context.stores.plans.load_group_plan(uuid)
     if record is None or not caller.may_see(record.project_id):
         raise exceptions.NotFound(kind='plan of group', name=group)
     return record

@@ -12,6 +12,7 @@ from gantt import exceptions
 from gantt.core.claims.commit import is_foreign
 from gantt.core.filters.rules import RulesFilter
 from gantt.core.group_policies import levels
+from gantt.core.messages import base
 from gantt.core.messages.policy_set import HOST_LEVEL, LevelPolicy, PolicySet
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.table.facts import LOCATION_PARTS
@@ -151,6 +152,11 @@ def check_fields(context: HandlerContext, caller: Caller, body: SelectDestinatio
         _check_need(context, caller, need)
     if not caller.everywhere and not caller.is_parent:
         _check_names(caller, body.spec)
+        group = body.spec.group
+        if group is not None and group.is_ruled and base.is_named_id(group.uuid):
+            raise exceptions.invalid(
+                'body.spec.group.policy', 'expected none: a group with a name has that of its plan'
+            )
 
 
 def check_rate(context: HandlerContext, caller: Caller, project: str | None) -> None:

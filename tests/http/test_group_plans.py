@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from gantt.core.filters.rules import RulesFilter
 from gantt.core.messages.request import Destination
 from gantt.groups import http as group_plans
+from gantt.groups.model import group_description
 from gantt.http import request_access, requested_fields
 from tests.http.callers import as_caller
 from tests.http.site import Site, fixed
@@ -302,6 +303,7 @@ def test_a_group_is_found_by_its_name_in_its_project_alone(may_claim):
         assert planned.status_code == 201, planned.text
         elsewhere = {'request_id': fixed(2), 'group': named(), 'project_id': 'blue'}
         assert admin.post('/v1/group-plans', json=elsewhere).status_code == 201
+        assert admin.get('/v1/group-plans/shop').status_code == 404  # that of no project
         shown = member.get('/v1/group-plans/shop')
         assert shown.json()['group'] == planned.json()['group']
         assert shown.json()['description']['name'] == 'shop'
@@ -326,6 +328,9 @@ def test_a_group_is_found_by_its_name_in_its_project_alone(may_claim):
         (named(name=fixed(7)), 'group.name: expected a name that is no uuid'),
         (named(name=''), 'group.name'),
         (named(name='a\nb'), 'group.name'),
+        (named(name='a/b'), 'group.name: expected letters, digits'),
+        (named(name='..'), 'group.name: expected letters, digits'),
+        (named(name=' shop'), 'group.name: expected letters, digits'),
     ],
 )
 def test_a_name_that_no_group_may_have_is_refused(group, problem):
@@ -345,4 +350,38 @@ def test_a_group_keeps_its_name():
                 f'/v1/group-plans/{uuid}', json={'request_id': fixed(2), 'group': group}
             )
             assert refused.status_code == 400
-            assert 'request.group.name: expected shop: a group keeps its name' in refused.text
+            assert 'request.group.name: expected shop, as the group was planned' in refused.text
+
+
+def test_nobody_takes_the_name_of_another_project(may_claim):
+    site = Site()
+    theirs = group_description.uuid_of_name('red', 'prod')
+    with as_caller(site, 'admin') as admin, as_caller(site, 'member', 'reader') as member:
+        group = a_description(a_member('web'), uuid=theirs)
+        for dry_run in (True, False):
+            body = {'request_id': fixed(1), 'group': group, 'dry_run': dry_run}
+            refused = member.post('/v1/group-plans', json=body)
+            assert refused.status_code == 400
+            assert 'group.uuid: expected no uuid of version 8' in refused.text
+        made = admin.post('/v1/server-groups', json={'uuid': theirs, 'policy': 'affinity'})
+        assert made.status_code == 400 and 'body.uuid: expected no uuid' in made.text
+        spec = {'resources': {'VCPU': 1}, 'group': {'uuid': theirs, 'policy': 'affinity'}}
+        body = {'request_id': fixed(2), 'consumers': [fixed(3)], 'spec': spec, 'dry_run': True}
+        asked = member.post('/v1/requests', json=body)
+        assert asked.status_code == 400
+        assert 'body.spec.group.policy: expected none' in asked.text
+
+
+def test_a_description_that_is_shown_can_be_planned_again(may_claim):
+    site = Site()
+    with as_caller(site, 'member', 'reader') as member:
+        body = {'request_id': fixed(1), 'group': named()}
+        assert member.post('/v1/group-plans', json=body).status_code == 201
+        shown = member.get('/v1/group-plans/shop').json()['description']
+        assert member.delete('/v1/group-plans/shop').status_code == 200
+        again = member.post('/v1/group-plans', json={'request_id': fixed(2), 'group': shown})
+        assert again.status_code == 201, again.text
+        other = {**shown, 'name': 'store'}
+        refused = member.post('/v1/group-plans', json={'request_id': fixed(3), 'group': other})
+        assert refused.status_code == 400
+        assert 'request.group.uuid: expected none or' in refused.text

@@ -353,6 +353,20 @@ def is_uuid(text: str) -> bool:
     return _UUID.match(text) is not None
 
 
+def named_id(*parts: object) -> str:
+    """Return a uuid that depends on ``parts`` only, of version 8 (RFC 9562 section 5.8).
+
+    No uuid that is drawn, or derived of a request, is equal.
+    """
+    derived = derived_id(*parts)
+    return f'{derived[:14]}8{derived[15:]}'
+
+
+def is_named_id(uuid: str) -> bool:
+    """Return whether a uuid is of the version of those that follow from a name."""
+    return uuid[14:15] == '8'
+
+
 def derived_id(*parts: object) -> str:
     """Return a uuid that depends on ``parts`` only (UUIDv5, RFC 9562 section 5.5)."""
     # Several are computed for each placement: uuid.uuid5() takes twice as long.

@@ -30,6 +30,8 @@ from gantt.core.messages.policy_set import (
 )
 from gantt.core.messages.request import Purpose, RequestKind, RequestSpec
 
+#: Names that paths, files and command lines take as they are.
+_NAME = re.compile(r'[^\W_][\w.-]*')
 #: Difference of two numbers of members.
 _DIFFERENCE = re.compile('[+-][0-9]{1,6}')
 #: Version of this format.
@@ -141,8 +143,15 @@ class GroupDescription(Message, frozen=True, kw_only=True):
     others: OtherConsumers = OtherConsumers.REFUSED
 
     def __post_init__(self) -> None:
-        if self.name is not None and base.is_uuid(self.name):
-            raise FieldError('name', f'expected a name that is no uuid; got {self.name!r}')
+        if self.name is not None:
+            if _NAME.fullmatch(self.name) is None:
+                raise FieldError(
+                    'name',
+                    'expected letters, digits, ".", "_" and "-", a letter or digit first; '
+                    f'got {self.name!r}',
+                )
+            if base.is_uuid(self.name.lower()):
+                raise FieldError('name', f'expected a name that is no uuid; got {self.name!r}')
         _check_members(self.members)
         by_name = {member.name: member for member in self.members}
         for name, names in self.subgroups.items():
@@ -202,7 +211,7 @@ class GroupDescription(Message, frozen=True, kw_only=True):
 
 def uuid_of_name(project_id: str | None, name: str) -> str:
     """Return the uuid of the group of this name in a project: there is one of each name."""
-    return base.derived_id('named group', project_id or '', name)
+    return base.named_id('named group', project_id or '', name)
 
 
 def changes(before: GroupDescription, after: GroupDescription) -> list[str]:
@@ -223,6 +232,8 @@ def changes(before: GroupDescription, after: GroupDescription) -> list[str]:
             if path != 'count'
         ]
     old_lines, new_lines = _policy_lines(before), _policy_lines(after)
+    if old_lines == new_lines and before.full_policies != after.full_policies:
+        lines.append('policies: prices or other numbers of the same policies differ')
     lines += [f'without policy: {line}' for line in old_lines if line not in new_lines]
     lines += [f'with policy: {line}' for line in new_lines if line not in old_lines]
     ignored = {'members', 'policies', 'uuid'}

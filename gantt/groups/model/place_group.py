@@ -58,8 +58,12 @@ class PlaceGroup(Message, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_what_if(self.what_if, self.dry_run)
         name, uuid = self.group.name, self.group.uuid
-        if name is not None and uuid not in (None, uuid_of_name(self.project_id, name)):
-            raise FieldError('group.name', 'expected none beside a uuid: a uuid follows from it')
+        if uuid is not None and base.is_named_id(uuid) != (name is not None):
+            if name is not None:
+                raise FieldError('group.name', 'expected none beside a uuid: one follows from it')
+            raise FieldError(
+                'group.uuid', 'expected no uuid of version 8, which follows from a name: give that'
+            )
         problem = check_owners(self.group, self.project_id, self.user_id)
         if problem is not None:
             raise problem

@@ -333,8 +333,11 @@ class PlaceGroups:
         :raises PlanUnreadable: the stored plan
         """
         uuid, description = request.uuid, request.group
-        if description.uuid is None:
-            description = msgspec.structs.replace(description, uuid=uuid)
+        if description.uuid not in (None, uuid):
+            raise exceptions.invalid(
+                'request.group.uuid', f'expected none or {uuid}, by the project and the name'
+            )
+        description = msgspec.structs.replace(description, uuid=uuid)
         record = self._plans.load_group_plan(uuid)
         group = self._groups.load_group(uuid)
         for stored in (record, group):
@@ -364,7 +367,8 @@ class PlaceGroups:
             before = group_answer.read_plan(record).description
             if before.name != description.name:
                 raise exceptions.invalid(
-                    'request.group.name', f'expected {before.name}: a group keeps its name'
+                    'request.group.name',
+                    f'expected {before.name or "none"}, as the group was planned',
                 )
         others = self._other_groups(request, uuid)
         owner = _plan_owner(request, record, group)

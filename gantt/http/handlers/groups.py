@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gantt import exceptions
+from gantt.core.messages import base
 from gantt.core.messages.base import FieldError, Message, Text, Uuid
 from gantt.core.messages.policy_set import (
     POLICIES_POLICY,
@@ -94,6 +95,10 @@ def create_group(
     if body.max_per_host > 1 and body.policy is not Policy.ANTI_AFFINITY:
         raise exceptions.invalid(
             'body.max_per_host', 'only the policy anti-affinity knows it; expected 1'
+        )
+    if base.is_named_id(body.uuid):
+        raise exceptions.invalid(
+            'body.uuid', 'expected no uuid of version 8: the group of a name is planned by it'
         )
     policies = body.policy_set()
     if policies is not None:

@@ -245,3 +245,19 @@ def test_what_a_change_of_a_description_would_change_is_said_line_by_line():
         'with policy: anti-affinity at host (soft 1)',
         'others differs',
     ]
+
+
+def test_other_prices_are_a_difference():
+    spec = {'resources': {'VCPU': 1}}
+    members = [{'name': 'web', 'spec': spec}, {'name': 'db', 'spec': spec}]
+
+    def priced(price):
+        near = {'policy': 'near', 'of': 'web', 'target': {'of': 'db'}, 'beyond': 9.0}
+        prices = [{'level': 'host', 'price': 0.0}, {'level': 'rack', 'price': price}]
+        body = {'members': members, 'policies': [{**near, 'prices': prices}]}
+        return group_description.read(body)
+
+    assert group_description.changes(priced(1.0), priced(1.0)) == []
+    assert group_description.changes(priced(1.0), priced(3.0)) == [
+        'policies: prices or other numbers of the same policies differ'
+    ]
