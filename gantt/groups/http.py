@@ -79,6 +79,8 @@ class PlansClient(Protocol):
         """
 
 
+#: Times that a group is scaled anew, where others changed it meanwhile.
+_SCALE_ATTEMPTS = 5
 #: Field of a changed description that a request for other numbers of members has by name.
 _COUNT_FIELD = re.compile(r'request\.group\.members\[([0-9]+)\]\.count')
 
@@ -221,9 +223,15 @@ def change_group_plan(
     that staying members would violate, either way.
     """
     record = _plan_record(context, caller, uuid)
-    uuid = record.group_uuid
-    if body.group.uuid != uuid:
-        raise exceptions.invalid('body.group.uuid', f'expected {uuid}, as in the path')
+    if body.group.uuid != record.group_uuid:
+        raise exceptions.invalid('body.group.uuid', f'expected {record.group_uuid}, as in the path')
+    return _change(context, caller, record, msgspec.structs.replace(body, asked=''))
+
+
+def _change(
+    context: GroupHandlerContext, caller: Caller, record: GroupPlanRecord, body: ChangeGroup
+) -> GroupAnswer:
+    """Change a planned group, where the caller may."""
     _check_claim(context, caller, body.dry_run)
     request_access.check_rate(context, caller, record.project_id)
     _check_description(context, caller, body.group)
@@ -248,30 +256,36 @@ def scale_group_plan(
     end, those first without which the policies are violated least; ``released`` names them, in a
     dry run before.  Repeating it with the same request id has the effect of one.
     """
-    record = _plan_record(context, caller, uuid)
-    description, revision = group_answer.read_plan(record).description, record.revision
-    if record.request_id == body.request_id:
-        revision -= 1  # it has been changed by this very request
-    else:
-        description = scaled(description, body.members, 'body.members')
-    change = ChangeGroup(
-        request_id=body.request_id,
-        group=description,
-        revision=body.revision or revision,
-        budget_ms=body.budget_ms,
-        plan_ms=body.plan_ms,
-        lease_seconds=body.lease_seconds,
-        dry_run=body.dry_run,
-        what_if=body.what_if,
-    )
-    try:
-        return change_group_plan(context, caller, record.group_uuid, change)
-    except exceptions.InvalidMessage as e:
-        member = _COUNT_FIELD.fullmatch(str(e.kwargs['field']))
-        if member is None:
-            raise
-        name = description.members[int(member[1])].name
-        raise exceptions.invalid(f'body.members.{name}', str(e.kwargs['problem'])) from None
+    for attempt in range(1, _SCALE_ATTEMPTS + 1):
+        record = _plan_record(context, caller, uuid)
+        description = group_answer.read_plan(record).description
+        if record.request_id != body.request_id or body.dry_run:
+            description = scaled(description, body.members, 'body.members')
+        change = ChangeGroup(
+            request_id=body.request_id,
+            group=description,
+            revision=body.revision or record.revision,
+            budget_ms=body.budget_ms,
+            plan_ms=body.plan_ms,
+            lease_seconds=body.lease_seconds,
+            dry_run=body.dry_run,
+            what_if=body.what_if,
+            asked=body.fingerprint(record.group_uuid),
+        )
+        try:
+            return _change(context, caller, record, change)
+        except exceptions.InvalidMessage as e:
+            member = _COUNT_FIELD.fullmatch(str(e.kwargs['field']))
+            if member is None:
+                raise
+            name = description.members[int(member[1])].name
+            raise exceptions.invalid(f'body.members.{name}', str(e.kwargs['problem'])) from None
+        except exceptions.Refused as e:
+            # Others have changed it since it was read, and the caller means it as it is then.
+            is_stale = e.kwargs.get('field') == 'request.revision' and body.revision is None
+            if not is_stale or attempt == _SCALE_ATTEMPTS:
+                raise
+    raise AssertionError('the last attempt returns or raises')
 
 
 def extend_group_plan(

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of groups in lists: a page is bounded whatever is asked for."""
 
+import concurrent.futures
+import time
+
 import msgspec
 import pytest
 import sqlalchemy as sa
@@ -231,7 +234,11 @@ def test_a_group_grows_by_a_number_once_however_often_it_is_asked():
         more = scaled(admin, 1, {'web': 3}, request_id=fixed(92))
         assert more.json()['released'] == ['web-4'], more.text
         # The first request again, after another one: it is not done twice.
-        assert scaled(admin, 1, {'web': '+2'}).status_code == 409
+        repeated = scaled(admin, 1, {'web': '+2'})
+        assert repeated.status_code == 200, repeated.text
+        assert repeated.json()['plan'] == first.json()['plan']
+        other = scaled(admin, 1, {'web': '-2'})
+        assert other.status_code == 409 and 'used before with another body' in other.text
         assert web_names(admin, 1) == ['web-1', 'web-2', 'web-3']
 
 
@@ -385,3 +392,23 @@ def test_a_description_that_is_shown_can_be_planned_again(may_claim):
         refused = member.post('/v1/group-plans', json={'request_id': fixed(3), 'group': other})
         assert refused.status_code == 400
         assert 'request.group.uuid: expected none or' in refused.text
+
+
+def test_autoscalers_at_once_each_have_their_member():
+    site = Site()
+    with as_caller(site, 'admin') as admin:
+        assert admin.post('/v1/group-plans', json=plan_of(1)).status_code == 201
+
+        def grown(number):
+            """Ask until the planner is not busy, under the same id."""
+            for _ in range(200):
+                answer = scaled(admin, 1, {'web': '+1'}, request_id=fixed(number))
+                if answer.status_code != 503:
+                    break
+                time.sleep(0.02)
+            return answer
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(grown, (91, 92)))
+        assert [answer.status_code for answer in answers] == [200] * 2, answers
+        assert len(web_names(admin, 1)) == 4

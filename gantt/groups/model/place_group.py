@@ -91,6 +91,8 @@ class ChangeGroup(Message, frozen=True, kw_only=True):
     :ivar replace: names of members that get another place, wherever they are
     :ivar lease_seconds: lease of the new reservations; null: as configured
     :ivar what_if: of a dry run: plan it without each of its policies as well, to see what it costs
+    :ivar asked: digest of the request that the description was made for, which a repeat has to
+        equal in place of the description; ``gantt-api`` sets it
     """
 
     request_id: Uuid
@@ -105,6 +107,7 @@ class ChangeGroup(Message, frozen=True, kw_only=True):
     what_if: bool = False
     only_project: Text | None = None
     repeat: bool = False
+    asked: Text = ''
 
     def __post_init__(self) -> None:
         _check_what_if(self.what_if, self.dry_run)
@@ -120,6 +123,8 @@ class ChangeGroup(Message, frozen=True, kw_only=True):
     @property
     def fingerprint(self) -> str:
         """Digest of the fields that decide the outcome: a repeat must carry the same."""
+        if self.asked:
+            return self.asked
         return _digest('change_group', self.group, self.revision, self.heal, sorted(self.replace))
 
 
@@ -148,6 +153,10 @@ class ScaleGroup(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_what_if(self.what_if, self.dry_run)
+
+    def fingerprint(self, group: str) -> str:
+        """Digest of the fields that decide the outcome: a repeat must carry the same."""
+        return _digest('scale_group', group, sorted(self.members.items()), self.revision)
 
 
 class ShowGroupPlan(Message, frozen=True, kw_only=True):

@@ -252,7 +252,7 @@ def test_other_prices_are_a_difference():
     members = [{'name': 'web', 'spec': spec}, {'name': 'db', 'spec': spec}]
 
     def priced(price):
-        near = {'policy': 'near', 'of': 'web', 'target': {'of': 'db'}, 'beyond': 9.0}
+        near = {'policy': 'near', 'of': 'web', 'target': {'of': 'db'}, 'soft': 1.0, 'beyond': 9.0}
         prices = [{'level': 'host', 'price': 0.0}, {'level': 'rack', 'price': price}]
         body = {'members': members, 'policies': [{**near, 'prices': prices}]}
         return group_description.read(body)
