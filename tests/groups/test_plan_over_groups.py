@@ -85,6 +85,22 @@ def test_creates_of_one_batch_know_of_each_other(world):
     assert outcomes == [Outcome.PLACED, Outcome.REFUSED]
 
 
+@pytest.mark.parametrize('at_once', [True, False])
+def test_a_group_with_room_for_two_on_a_host_has_no_third_there(world, at_once):
+    """Creates that the table does not show yet are counted one by one."""
+    group, nova = plan(world, together()), nova_group(max_per_host=2)
+    requests = [hinted(group.uuid, f'web-{number}') for number in (1, 2, 3)]
+    members = [request.consumers[0] for request in requests]
+    handles = []
+    for request in requests:
+        handles.append(world.ask(within(request, nova, *members)))
+        world.turn(times=0 if at_once else 1)
+    world.turn(times=3)
+    outcomes = [world.replies.answers[handle].outcome for handle in handles]
+    assert outcomes == [Outcome.PLACED, Outcome.PLACED, Outcome.REFUSED]
+    assert world.audit() == CLEAN
+
+
 def test_several_of_one_create_are_apart_as_well(world):
     nova, group = nova_group(), plan(world, together())
     reason = refusal(world, within(hinted(group.uuid, 'web', count=2), nova))

@@ -6,7 +6,7 @@ beside it: on the hosts where members of that group are, or are not.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -24,15 +24,19 @@ class GroupLimits:
     """
 
     def __init__(
-        self, table: HostTable, group: GroupRef, consumer: str, also_on: Collection[str]
+        self, table: HostTable, group: GroupRef, consumer: str, also_on: Sequence[str]
     ) -> None:
         """Count the members of the group.
 
         :param consumer: the consumer of the request, where it has only one: it may be a member
-        :param also_on: hosts of members that the table may not show yet
+        :param also_on: the host of each member that the table does not show yet
         """
-        self.group = msgspec.structs.replace(group, hosts=[*group.hosts, *also_on])
-        counts = members_by_row(table, self.group, consumer)
+        self.group = group
+        counts = Counter(members_by_row(table, msgspec.structs.replace(group, hosts=[]), consumer))
+        for host in also_on:
+            counts.update(table.rows_of_host(host))
+        # A host that the caller names has at least one member, which may be one of these.
+        counts |= Counter(members_by_row(table, group, consumer))
         self._counts = {table.names[row]: count for row, count in counts.items()}
 
     def problem_of(self, host: str) -> str:

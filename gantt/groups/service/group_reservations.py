@@ -6,7 +6,7 @@ after another need no read.  The commit finds outdated reservations under its lo
 read anew.  A refusal always rests on what was just read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import cachetools
 import msgspec
@@ -209,22 +209,27 @@ class GroupReservations:
         return seen
 
     def hosts_just_taken(self, table: HostTable, uuid: str, consumers: Iterable[str]) -> list[str]:
-        """Return hosts where consumers have taken over reservations of a plan just now.
+        """Return the host of each consumer that has taken over a reservation of a plan just now.
 
         The table shows that only when the feed has brought it.
         """
-        wanted, providers = set(consumers), set[int]()
+        wanted, taken_by = set(consumers), dict[str, Collection[int]]()
         for taken in self._assumed_taken.values():
             if isinstance(taken, TakenReservation) and taken.consumer in wanted:
-                providers.update(taken.provider_ids)
+                taken_by[taken.consumer] = taken.provider_ids
         cached = self._cached_plans.get(uuid)
         if cached is not None and cached.reservations is not None:
             reservations = cached.reservations
             for consumer in wanted:
                 name = reservations.member_taken_by(consumer)
                 if name is not None:
-                    providers.add(reservations.claims[name].provider_id)
-        rows = (table.row_of_id(provider_id) for provider_id in sorted(providers))
+                    taken_by[consumer] = [reservations.claims[name].provider_id]
+        rows = (
+            table.row_of_id(provider_id)
+            for consumer, provider_ids in taken_by.items()
+            for provider_id in provider_ids
+            if provider_id not in table.placed.providers_of(consumer)
+        )
         return [table.names[row] for row in rows if row is not None]
 
     def taken_reservations(
