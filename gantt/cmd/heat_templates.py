@@ -188,7 +188,7 @@ class Expansion:
 
     # -- resources ---------------------------------------------------------------------
     def _prepared(self, stack, path):
-        """Return the stack, its resources with references that can be told apart."""
+        """Return the stack, each of its resources with a reference of its own."""
         # Before definitions are read: the time to update one grows with their number.
         update = module('heat.engine.stk_defn').update_resource_data
         for name in _names_in(stack):

@@ -73,7 +73,7 @@ class _Other(msgspec.Struct):
 
 
 class _Expanded(msgspec.Struct):
-    """What a template expands to."""
+    """Servers, server groups and other resources of an expanded template."""
 
     servers: list[_Server]
     groups: list[_Group]

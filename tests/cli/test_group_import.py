@@ -55,7 +55,7 @@ def test_what_is_wrong_is_named(files: tuple[str, str]) -> None:
 
 
 def test_a_python_without_heat_is_named(tmp_path: Path, files: tuple[str, str]) -> None:
-    """It reads templates of Heat by Heat's library, which a site installs where it wants it."""
+    """Only the converter of Heat templates needs it: the extra ``heat``, or another Python."""
     (tmp_path / 'web.yaml').write_text('heat_template_version: 2021-04-16')
     words = ('group', 'import', 'heat-offline', str(tmp_path / 'web.yaml'), '--flavors', files[1])
     refused = run(*words, '--python', str(tmp_path / 'python'))

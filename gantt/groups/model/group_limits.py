@@ -79,7 +79,7 @@ class GroupLimits:
 
     @property
     def note(self) -> str:
-        """What a decision says of it; '' where it rules out no host."""
+        """Line for the decision; empty where no host is ruled out."""
         group = self.group
         if not self._counts or not group.is_hard:
             return ''

@@ -19,6 +19,9 @@ from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.host_table import HostTable
 from gantt.groups.model.group_description import GroupDescription
 
+#: Evaluations of policies to choose who leaves: about a second.
+EVALUATIONS_MAX = 50_000
+
 
 class PresentMember(NamedTuple):
     """Member that has a place.
@@ -101,7 +104,8 @@ def choose_leaving(
     """Return names of the members without which the group violates its policies least.
 
     One after the other: hard policies count first, then those that may be given up, then soft ones
-    by their weights; of members that are equal to them the last one by name leaves.
+    by their weights; of members that are equal to them the last one by name leaves.  Beyond
+    ``EVALUATIONS_MAX`` evaluations of a policy the last ones by name leave.
 
     :param members: all present members
     :param candidates: names of those that may leave; ``count`` of them do
@@ -114,15 +118,15 @@ def choose_leaving(
         key=lambda i: (len(members[i].name), members[i].name),
         reverse=True,
     )
+    evaluations = 0
     for _ in range(count):
-        alike = dict[tuple[str, int], int]()  # on one host they are equal to every policy
-        for i in by_name:
-            alike.setdefault((members[i].member, int(rows[i])), i)
-        leaver = (
-            min(alike.values(), key=lambda i: _harm_without(forms, rows, i))
-            if forms
-            else by_name[0]
-        )
+        leaver = by_name[0]
+        if forms and evaluations < EVALUATIONS_MAX:
+            alike = dict[tuple[str, int], int]()  # on one host they are equal to every policy
+            for i in by_name:
+                alike.setdefault((members[i].member, int(rows[i])), i)
+            evaluations += len(alike) * len(forms)
+            leaver = min(alike.values(), key=lambda i: _harm_without(forms, rows, i))
         leaving.append(members[leaver].name)
         rows[leaver] = -1
         by_name.remove(leaver)

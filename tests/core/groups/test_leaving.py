@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who leaves a group that gets smaller: those without whom its policies are violated least."""
+"""Choice of the members that are released when a group is scaled down."""
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantt.groups.model import group_description
+from gantt.groups.model import group_description, violations
 from gantt.groups.model.violations import PresentMember, choose_leaving, find_violations
 from tests.core.builders import a_guest
 from tests.core.groups.test_check import GROUP, a_cloud
@@ -98,3 +98,11 @@ def test_the_one_that_stands_too_close_leaves_first():
         'web-4',
         'web-3',
     ]
+
+
+def test_a_choice_among_many_is_bounded(monkeypatch):
+    members, guests = present([1, 1, 3, 4], [])
+    names = [member.name for member in members]
+    apart = a_group([{'policy': 'anti-affinity', 'soft': 1.0}])
+    monkeypatch.setattr(violations, 'EVALUATIONS_MAX', 1)
+    assert choose_leaving(a_cloud(*guests), apart, members, names, 2) == ['web-2', 'web-4']
